@@ -1,0 +1,279 @@
+//! The simulation itself: the same seed gives the same run, every fault strikes, and what a fault may not break holds.
+
+mod support;
+
+use std::{collections::HashMap, io};
+
+use support::{options, pattern};
+use zerohop_ring::{
+    Completion, ConnId, Io, ListenerId, Options, RecvEnd,
+    sim::{FaultCounts, Faults, Net, Sim, WireId, WireState},
+};
+
+/// What the echoing worker knows of a connection.
+#[derive(Default)]
+struct State {
+    sending: bool,
+    receiving: bool,
+    /// The client has finished: close when everything is sent.
+    finished: bool,
+    /// Closed by us; only `Sent` and `Closed` matter.
+    closing: bool,
+    /// What came while a send was in flight.
+    later: Vec<u8>,
+}
+
+/// A worker that sends back what comes, pauses while it sends, and closes after the client has finished.
+struct Echo {
+    io: Sim,
+    conns: HashMap<ConnId, State>,
+    accepted: usize,
+    closed: usize,
+}
+
+impl Echo {
+    fn turn(&mut self) {
+        let mut out = Vec::new();
+        let deadline = self.io.now() + 1_000_000;
+        self.io.turn(Some(deadline), &mut out).expect("a turn");
+        for completion in out {
+            self.handle(completion);
+        }
+    }
+
+    fn handle(&mut self, completion: Completion) {
+        match completion {
+            Completion::Accepted(accepted) => {
+                self.accepted += 1;
+                self.conns.insert(accepted.conn, State::default());
+                self.go_on(accepted.conn);
+            }
+            Completion::Received { conn, buf } => {
+                let bytes = self.io.bytes(&buf).to_vec();
+                self.io.give_back(buf);
+                self.state(conn).later.extend(bytes);
+                self.go_on(conn);
+            }
+            Completion::Sent { conn, result, .. } => {
+                self.state(conn).sending = false;
+                match result {
+                    Ok(_) => self.go_on(conn),
+                    Err(_) => self.close(conn, true),
+                }
+            }
+            Completion::RecvEnded { conn, end } => {
+                let state = self.state(conn);
+                state.receiving = false;
+                match end {
+                    RecvEnd::Paused => self.go_on(conn),
+                    RecvEnd::Eof => {
+                        state.finished = true;
+                        self.go_on(conn);
+                    }
+                    RecvEnd::Failed(_) => self.close(conn, true),
+                }
+            }
+            Completion::Closed { conn } => {
+                let state = self.conns.remove(&conn).expect("closed once");
+                assert!(!state.sending, "the loan came back before the end");
+                self.closed += 1;
+            }
+            Completion::Refused { .. } | Completion::AcceptEnded { .. } | Completion::Woken => {}
+        }
+    }
+
+    fn state(&mut self, conn: ConnId) -> &mut State {
+        self.conns.get_mut(&conn).expect("an open connection")
+    }
+
+    fn close(&mut self, conn: ConnId, abort: bool) {
+        self.state(conn).closing = true;
+        self.io.close(conn, abort);
+    }
+
+    /// Sends what there is, else receives, else closes.
+    fn go_on(&mut self, conn: ConnId) {
+        let state = self.conns.get_mut(&conn).expect("an open connection");
+        if state.sending || state.closing {
+            return;
+        }
+        if !state.later.is_empty() {
+            state.sending = true;
+            let bytes = std::mem::take(&mut state.later);
+            self.io.pause_recv(conn);
+            self.io.send(conn, bytes);
+        } else if state.finished {
+            self.close(conn, false);
+        } else if !state.receiving {
+            state.receiving = true;
+            self.io.recv(conn);
+        }
+    }
+}
+
+/// A client that sends a pattern in pieces, reads in smaller ones, and finishes.
+struct Caller {
+    wire: WireId,
+    length: usize,
+    written: usize,
+    read: Vec<u8>,
+}
+
+impl Caller {
+    fn act(&mut self, net: &Net) {
+        let bytes = pattern(self.length);
+        let until = (self.written + 700).min(bytes.len());
+        self.written += net.write(self.wire, &bytes[self.written..until]);
+        self.read.extend(net.read(self.wire, 500));
+        if self.written == bytes.len() {
+            net.finish(self.wire);
+        }
+    }
+}
+
+/// What a run came to.
+struct Outcome {
+    digest: u64,
+    counts: FaultCounts,
+    callers: Vec<(Caller, WireState)>,
+    lost: usize,
+}
+
+/// Twenty callers against the echoing worker, until every wire is over.
+fn run(seed: u64, faults: Faults) -> Outcome {
+    let options = Options {
+        recv_buffers: 4,
+        recv_buffer_size: 256,
+        ..options()
+    };
+    let (io, net) = Sim::new(seed, faults, 1, options).expect("a simulation");
+    let mut echo = Echo {
+        io,
+        conns: HashMap::new(),
+        accepted: 0,
+        closed: 0,
+    };
+    echo.io.start_accept();
+    let caller = |length| Caller {
+        wire: net.connect(ListenerId(0)),
+        length,
+        written: 0,
+        read: Vec::new(),
+    };
+    let mut callers: Vec<_> = (0..20).map(|number| caller(1 + number * 311)).collect();
+    let mut turns = 0;
+    while callers.iter().any(|caller| net.state(caller.wire) == WireState::Open) || !echo.conns.is_empty() {
+        callers.iter_mut().for_each(|caller| caller.act(&net));
+        echo.turn();
+        turns += 1;
+        assert!(turns < 100_000, "seed {seed}: the run does not end");
+    }
+    assert_eq!(echo.closed, echo.accepted);
+    let callers: Vec<_> = callers
+        .into_iter()
+        .map(|caller| (net.state(caller.wire), caller))
+        .collect();
+    let lost = callers.len() - echo.accepted;
+    let callers = callers.into_iter().map(|(state, caller)| (caller, state)).collect();
+    Outcome {
+        digest: net.digest(),
+        counts: net.faults(),
+        callers,
+        lost,
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let mut digests = Vec::new();
+    for seed in 0..20 {
+        let (one, two) = (run(seed, Faults::HOSTILE), run(seed, Faults::HOSTILE));
+        assert_eq!(one.digest, two.digest, "seed {seed}");
+        assert_eq!(one.counts, two.counts, "seed {seed}");
+        digests.push(one.digest);
+    }
+    digests.sort_unstable();
+    digests.dedup();
+    assert_eq!(digests.len(), 20, "another seed gives another run");
+}
+
+#[test]
+fn without_resets_every_byte_comes_back() {
+    for (faults, seeds) in [(Faults::NONE, 1), (Faults::ROUGH, 60)] {
+        for seed in 0..seeds {
+            let outcome = run(seed, faults.clone());
+            assert_eq!(outcome.lost, 0);
+            for (caller, state) in outcome.callers {
+                assert_eq!(state, WireState::Eof, "seed {seed}");
+                assert!(
+                    caller.read == pattern(caller.length),
+                    "seed {seed}, {} bytes",
+                    caller.length
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn with_resets_what_comes_back_is_a_beginning() {
+    let mut resets = 0;
+    for seed in 0..60 {
+        for (caller, state) in run(seed, Faults::HOSTILE).callers {
+            resets += usize::from(state == WireState::Reset);
+            let whole = pattern(caller.length);
+            assert!(whole.starts_with(&caller.read), "seed {seed}, {} bytes", caller.length);
+            assert!(
+                state == WireState::Reset || caller.read == whole,
+                "seed {seed}: bytes lost without a reset"
+            );
+        }
+    }
+    assert!(resets > 0);
+}
+
+#[test]
+fn every_fault_strikes_within_few_seeds() {
+    let mut missing = FaultCounts::default().missing();
+    for seed in 0..10 {
+        let strange = run(seed, Faults::HOSTILE).counts.missing();
+        missing.retain(|name| strange.contains(name));
+    }
+    assert!(missing.is_empty(), "never struck: {missing:?}");
+    assert_eq!(run(0, Faults::NONE).counts, FaultCounts::default());
+}
+
+#[test]
+fn a_sleep_that_nothing_can_end_is_told() {
+    let (mut io, net) = Sim::new(0, Faults::NONE, 1, options()).expect("a simulation");
+    io.start_accept();
+    let mut out = Vec::new();
+    let error = io.turn(None, &mut out).expect_err("nothing can happen");
+    assert_eq!(error.kind(), io::ErrorKind::Deadlock);
+    io.waker().wake();
+    io.turn(None, &mut out).expect("a wake");
+    assert!(matches!(out[..], [Completion::Woken]));
+    let before = net.now();
+    net.after(5_000_000, |net| {
+        let _ = net.connect(ListenerId(0));
+    });
+    out.clear();
+    io.turn(None, &mut out).expect("a connection");
+    assert!(matches!(out[..], [Completion::Accepted(_)]));
+    assert!(io.now() >= before + 5_000_000, "virtual time has passed");
+}
+
+#[test]
+fn the_trace_names_what_happened() {
+    let (mut io, net) = Sim::new(0, Faults::NONE, 1, options()).expect("a simulation");
+    net.keep_trace();
+    io.start_accept();
+    let wire = net.connect(ListenerId(0));
+    net.write(wire, b"x");
+    io.turn(None, &mut Vec::new()).expect("a connection");
+    let trace = net.take_trace().join("\n");
+    for word in ["client connects", "client writes", "accept 0", "answer Accepted"] {
+        assert!(trace.contains(word), "{word} in {trace}");
+    }
+    assert!(net.take_trace().is_empty());
+}

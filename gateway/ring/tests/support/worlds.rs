@@ -1,0 +1,249 @@
+//! The three worlds: io_uring and epoll with loopback sockets, and the simulation.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream},
+};
+
+use zerohop_ring::{
+    Epoll, Io, Level, ListenerId, Options, Uring, listen,
+    sim::{Faults, Net, Sim, WireId, WireState},
+};
+
+use super::{Client, Seen, World};
+
+struct Socket {
+    stream: TcpStream,
+    seen: Seen,
+}
+
+/// A maker for real sockets, listening on a free loopback port.
+pub(crate) struct Real<I> {
+    io: Option<I>,
+    address: SocketAddr,
+    clients: Vec<Option<Socket>>,
+}
+
+impl<I: Io> Real<I> {
+    pub(crate) fn new(options: Options, make: impl FnOnce(Options) -> io::Result<I>) -> Self {
+        Self::at((Ipv4Addr::LOCALHOST, 0).into(), options, make)
+    }
+
+    pub(crate) fn at(address: SocketAddr, options: Options, make: impl FnOnce(Options) -> io::Result<I>) -> Self {
+        let listener = listen(address, false, 1024).expect("a listener");
+        let address = listener.local_addr().expect("its address");
+        let options = Options {
+            listeners: vec![listener],
+            ..options
+        };
+        Self {
+            io: Some(make(options).expect("a maker")),
+            address,
+            clients: Vec::new(),
+        }
+    }
+
+    fn socket(&mut self, client: Client) -> &mut Socket {
+        self.clients[client.0].as_mut().expect("a client that has not reset")
+    }
+}
+
+/// A world on io_uring, at a level.
+pub(crate) fn uring(level: Level) -> impl Fn(Options) -> Real<Uring> {
+    move |options| Real::new(options, |options| Uring::new(options, level))
+}
+
+/// A world on epoll.
+pub(crate) fn epoll(options: Options) -> Real<Epoll> {
+    Real::new(options, Epoll::new)
+}
+
+impl<I: Io> World for Real<I> {
+    type Io = I;
+    const BIG: usize = 24 << 20;
+    const CONNECTS_TRAVEL: bool = false;
+
+    fn io(&mut self) -> &mut I {
+        self.io.as_mut().expect("not dropped")
+    }
+
+    fn try_connect(&mut self) -> Option<Client> {
+        let stream = TcpStream::connect(self.address).ok()?;
+        stream.set_nonblocking(true).expect("non-blocking");
+        stream.set_nodelay(true).expect("no delay");
+        self.clients.push(Some(Socket {
+            stream,
+            seen: Seen::Open,
+        }));
+        Some(Client(self.clients.len() - 1))
+    }
+
+    fn address(&self, client: Client) -> SocketAddr {
+        self.clients[client.0]
+            .as_ref()
+            .expect("a client")
+            .stream
+            .local_addr()
+            .expect("its address")
+    }
+
+    fn write(&mut self, client: Client, bytes: &[u8]) -> usize {
+        self.socket(client).stream.write(bytes).unwrap_or(0)
+    }
+
+    fn read(&mut self, client: Client, most: usize) -> Vec<u8> {
+        let socket = self.socket(client);
+        let mut bytes = vec![0; most];
+        let count = match socket.stream.read(&mut bytes) {
+            Ok(0) if most > 0 && socket.seen == Seen::Open => {
+                socket.seen = Seen::Eof;
+                0
+            }
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                socket.seen = Seen::Reset;
+                0
+            }
+        };
+        bytes.truncate(count);
+        bytes
+    }
+
+    fn seen(&mut self, client: Client) -> Seen {
+        let socket = self.socket(client);
+        if socket.seen == Seen::Reset {
+            // The kernel tells of a reset once; after that it looks like an end.
+            return Seen::Reset;
+        }
+        match socket.stream.peek(&mut [0]) {
+            Ok(0) => socket.seen = Seen::Eof,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => socket.seen = Seen::Reset,
+            _ => {}
+        }
+        socket.seen
+    }
+
+    fn finish(&mut self, client: Client) {
+        self.socket(client)
+            .stream
+            .shutdown(Shutdown::Write)
+            .expect("a shutdown");
+    }
+
+    /// A close with unread bytes is a reset, which needs no option that std lacks: the worker first sends some.
+    fn reset(&mut self, client: Client) {
+        let socket = self.clients[client.0].take().expect("a client");
+        assert!(
+            socket.stream.peek(&mut [0]).is_ok_and(|count| count > 0),
+            "a reset needs unread bytes"
+        );
+        drop(socket);
+    }
+
+    fn has_unread(&mut self, client: Client) -> bool {
+        self.socket(client).stream.peek(&mut [0]).is_ok_and(|count| count > 0)
+    }
+
+    /// Wakes when the kernel says that this thread sleeps.
+    fn wake_later(&mut self) {
+        let waker = self.io().waker();
+        let me = std::fs::read_link("/proc/thread-self").expect("this thread");
+        let state = std::path::Path::new("/proc").join(me).join("stat");
+        std::thread::spawn(move || {
+            // The state follows the name in brackets. A thread that has gone needs no waking.
+            let sleeps = |line: String| line.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"));
+            while std::fs::read_to_string(&state).is_ok_and(|line| !sleeps(line)) {
+                std::thread::yield_now();
+            }
+            waker.wake();
+        });
+    }
+
+    fn drop_io(&mut self) {
+        self.io = None;
+    }
+}
+
+/// The simulated world.
+pub(crate) struct Simulated {
+    io: Option<Sim>,
+    pub(crate) net: Net,
+    wires: Vec<WireId>,
+}
+
+/// A simulated world with these faults.
+pub(crate) fn sim(seed: u64, faults: Faults) -> impl Fn(Options) -> Simulated {
+    move |options| {
+        let (io, net) = Sim::new(seed, faults.clone(), 1, options).expect("a simulation");
+        Simulated {
+            io: Some(io),
+            net,
+            wires: Vec::new(),
+        }
+    }
+}
+
+impl Simulated {
+    pub(crate) fn wire(&self, client: Client) -> WireId {
+        self.wires[client.0]
+    }
+}
+
+impl World for Simulated {
+    type Io = Sim;
+    const BIG: usize = 1 << 20;
+    const CONNECTS_TRAVEL: bool = true;
+
+    fn io(&mut self) -> &mut Sim {
+        self.io.as_mut().expect("not dropped")
+    }
+
+    /// Always some: a simulated connect is refused later, by a reset.
+    fn try_connect(&mut self) -> Option<Client> {
+        let wire = self.net.connect(ListenerId(0));
+        self.wires.push(wire);
+        Some(Client(self.wires.len() - 1))
+    }
+
+    fn address(&self, client: Client) -> SocketAddr {
+        self.net.address(self.wire(client))
+    }
+
+    fn write(&mut self, client: Client, bytes: &[u8]) -> usize {
+        self.net.write(self.wire(client), bytes)
+    }
+
+    fn read(&mut self, client: Client, most: usize) -> Vec<u8> {
+        self.net.read(self.wire(client), most)
+    }
+
+    fn seen(&mut self, client: Client) -> Seen {
+        match self.net.state(self.wire(client)) {
+            WireState::Open => Seen::Open,
+            WireState::Eof => Seen::Eof,
+            WireState::Reset => Seen::Reset,
+        }
+    }
+
+    fn finish(&mut self, client: Client) {
+        self.net.finish(self.wire(client));
+    }
+
+    fn has_unread(&mut self, client: Client) -> bool {
+        self.net.unread(self.wire(client)) > 0
+    }
+
+    fn reset(&mut self, client: Client) {
+        self.net.reset(self.wire(client));
+    }
+
+    fn wake_later(&mut self) {
+        let waker = self.io().waker();
+        self.net.after(20_000_000, move |_| waker.wake());
+    }
+
+    fn drop_io(&mut self) {
+        self.io = None;
+    }
+}
