@@ -1,0 +1,425 @@
+//! An engine: one model, the thread that runs its batch, and the pool that prepares prompts.
+//!
+//! It starts no work of its own and owns no socket. Without work its threads sleep. Invariant: see [`crate::job`]; when
+//! the engine closes, every unfinished job gets its `Failed`.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+
+use crate::{
+    admission::Admission,
+    batch::{Batch, Shared, Steps},
+    extent::Extent,
+    job::{Job, JobHandle, Mailbox, Rejected, Submit},
+    model::Model,
+    ort_sys::Bound,
+    outbox::Outbox,
+    prep::{Accepted, Inbox, Preparer},
+    sequence::{Address, Rules},
+    stats::{Counters, Stats, add},
+};
+
+/// How an engine serves its model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Sequences that run at once.
+    pub max_batch: usize,
+    /// Jobs that may wait beside them, in preparation or for a place.
+    pub queue: usize,
+    /// Tokens of prompts that are computed between two decode steps.
+    pub prefill_chunk: usize,
+    /// Bytes for keys and values, at most.
+    pub kv_memory: usize,
+    /// Threads that prepare prompts.
+    pub prep_threads: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            max_batch: 16,
+            queue: 256,
+            prefill_chunk: 128,
+            kv_memory: 256 << 20,
+            prep_threads: 2,
+        }
+    }
+}
+
+/// Why an engine does not start. One line each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// A number that cannot be meant.
+    #[error("engine: `{key}` must be at least 1; set it to a number of 1 or more")]
+    Zero {
+        /// Which.
+        key: &'static str,
+    },
+    /// Not one sequence fits.
+    #[error(
+        "{model}: one sequence of {context} tokens needs {need} bytes of KV memory, `kv_memory` is {have}; raise `kv_memory` or lower `max_context`"
+    )]
+    KvMemory {
+        /// The model's folder.
+        model: String,
+        /// Its context.
+        context: usize,
+        /// What one sequence needs.
+        need: usize,
+        /// What is allowed.
+        have: usize,
+    },
+    /// The system refuses memory or threads.
+    #[error("{model}: the engine cannot start: {reason}; free memory or lower `kv_memory`")]
+    System {
+        /// The model's folder.
+        model: String,
+        /// Its words.
+        reason: String,
+    },
+}
+
+/// What an engine is, for logs and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineInfo {
+    /// Beginning of a hash over the weights.
+    pub version: String,
+    /// Tokens of prompt and answer together.
+    pub context: usize,
+    /// Ids that the model can produce.
+    pub vocabulary: usize,
+    /// What it runs on and why.
+    pub provider: String,
+    /// Sequences that run at once.
+    pub slots: usize,
+    /// Address space reserved for keys and values; memory is taken as tokens need it.
+    pub kv_bytes: usize,
+    /// What an operator should know though it is no fault.
+    pub notes: Vec<String>,
+}
+
+/// A running engine. Closes when dropped.
+pub struct Engine {
+    info: EngineInfo,
+    admission: Arc<Admission>,
+    counters: Arc<Counters>,
+    mailboxes: usize,
+    /// Taken away by `close`, so that nothing can come in after it.
+    jobs: RwLock<Option<Sender<Accepted>>>,
+    inbox: Sender<Inbox>,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Default)]
+struct Threads {
+    prep: Vec<JoinHandle<()>>,
+    engine: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the threads. Jobs name their mailbox by its index in `mailboxes`.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(model: Model, config: &EngineConfig, mailboxes: Vec<Mailbox>) -> Result<Self, StartError> {
+        let (extent, kv_bytes, note) = plan(&model, config)?;
+        let mut info = EngineInfo {
+            version: model.version().to_owned(),
+            context: model.context(),
+            vocabulary: model.vocabulary(),
+            provider: model.provider().to_owned(),
+            slots: extent.slots,
+            kv_bytes,
+            notes: model.notes().to_vec(),
+        };
+        info.notes.extend(note);
+        let name = model.dir().display().to_string();
+        let system = |reason: String| StartError::System {
+            model: name.clone(),
+            reason,
+        };
+        let Model {
+            session,
+            dimensions,
+            prompts,
+            context,
+            ends,
+            ..
+        } = model;
+        let bound = Bound::new(session, dimensions, extent).map_err(|error| system(error.to_string()))?;
+        let rules = Rules {
+            ends,
+            context,
+            text: Arc::clone(prompts.vocabulary().text()),
+        };
+        let admission = Arc::new(Admission::new(extent.slots, config.queue));
+        let counters = Arc::new(Counters::default());
+        let shared = Shared {
+            admission: Arc::clone(&admission),
+            counters: Arc::clone(&counters),
+        };
+        let outbox = Outbox::new(mailboxes, Arc::clone(&admission));
+        let mailboxes = outbox.len();
+        let batch = Batch::new(bound, rules, info.vocabulary, outbox, shared);
+        // One message for each open job, and one to close.
+        let (inbox, messages) = bounded(admission.bound() + 1);
+        let (jobs, waiting) = bounded(admission.bound());
+        let preparer = Preparer {
+            longest: prompts.vocabulary().text().longest(),
+            prompts,
+            context,
+            admission: Arc::clone(&admission),
+            counters: Arc::clone(&counters),
+            jobs: waiting,
+            engine: inbox.clone(),
+        };
+        let engine = Self {
+            info,
+            mailboxes,
+            jobs: RwLock::new(Some(jobs)),
+            inbox,
+            threads: Mutex::default(),
+            admission: Arc::clone(&admission),
+            counters,
+        };
+        // From here on a failure drops `engine`, which stops the threads that have started.
+        engine
+            .spawn(batch, messages, &preparer, config.prep_threads)
+            .map_err(|error| system(error.to_string()))?;
+        Ok(engine)
+    }
+
+    fn spawn<S: Steps + 'static>(
+        &self,
+        batch: Batch<S>,
+        messages: Receiver<Inbox>,
+        preparer: &Preparer,
+        prep_threads: usize,
+    ) -> std::io::Result<()> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let admission = Arc::clone(&self.admission);
+        threads.engine = Some(named("zh-engine").spawn(move || run_thread(batch, messages, admission))?);
+        for _ in 0..prep_threads {
+            let preparer = preparer.clone();
+            threads.prep.push(named("zh-prep").spawn(move || preparer.run())?);
+        }
+        Ok(())
+    }
+
+    /// What this engine is.
+    #[must_use]
+    pub fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.counters.snapshot(&self.admission)
+    }
+
+    /// Whether it takes jobs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.admission.is_running()
+    }
+
+    /// Stops the threads; unfinished jobs get `Failed`. Returns when all have stopped, at most after the step that runs
+    /// and the prompts that are being prepared, and a second for workers that do not empty their mailboxes.
+    pub fn close(&self) {
+        self.admission.shut();
+        drop(self.jobs.write().unwrap_or_else(PoisonError::into_inner).take());
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.prep.drain(..) {
+            // A panic there was caught; nothing else to learn from the result.
+            let _ = thread.join();
+        }
+        if let Some(thread) = threads.engine.take() {
+            // Fails only if the thread is gone already.
+            let _ = self.inbox.send(Inbox::Close);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn named(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.into())
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Submit for Engine {
+    fn submit(&self, job: Job) -> Result<JobHandle, Rejected> {
+        assert!(job.mailbox < self.mailboxes, "a job names a mailbox that exists");
+        let jobs = self.jobs.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(jobs) = jobs.as_ref() else {
+            return Err(Rejected::NotRunning);
+        };
+        self.admission.enter().inspect_err(|rejected| {
+            if matches!(rejected, Rejected::QueueFull { .. }) {
+                add(&self.counters.rejected, 1);
+            }
+        })?;
+        let (handle, cancelled) = JobHandle::new();
+        let address = Address {
+            ticket: job.ticket,
+            mailbox: job.mailbox,
+            cancelled,
+            accepted: Instant::now(),
+        };
+        // The channel has room for every open job; it is disconnected only if no preparation thread started.
+        if jobs.try_send(Accepted::new(job, address)).is_err() {
+            self.admission.stop_waiting();
+            self.admission.close();
+            return Err(Rejected::NotRunning);
+        }
+        add(&self.counters.accepted, 1);
+        Ok(handle)
+    }
+}
+
+/// How many sequences fit into the memory allowed.
+fn plan(model: &Model, config: &EngineConfig) -> Result<(Extent, usize, Option<String>), StartError> {
+    let numbers = [
+        ("max_batch", config.max_batch),
+        ("queue", config.queue),
+        ("prefill_chunk", config.prefill_chunk),
+        ("prep_threads", config.prep_threads),
+    ];
+    if let Some((key, _)) = numbers.into_iter().find(|&(_, value)| value == 0) {
+        return Err(StartError::Zero { key });
+    }
+    let context = model.context();
+    let token = model.dimensions.token_bytes().unwrap_or(usize::MAX);
+    let need = token.saturating_mul(context);
+    let fit = config.kv_memory / need.max(1);
+    if fit == 0 {
+        return Err(StartError::KvMemory {
+            model: model.dir().display().to_string(),
+            context,
+            need,
+            have: config.kv_memory,
+        });
+    }
+    let slots = fit.min(config.max_batch);
+    let note = (slots < config.max_batch).then(|| {
+        format!(
+            "kv_memory of {} bytes holds {slots} sequences of {context} tokens, not the {} of max_batch",
+            config.kv_memory, config.max_batch
+        )
+    });
+    let extent = Extent {
+        slots,
+        context,
+        chunk: config.prefill_chunk.min(context),
+    };
+    Ok((extent, need * slots, note))
+}
+
+/// Serves a batch until a message says to close, or nobody can send one.
+pub(crate) fn run_thread<S: Steps>(batch: Batch<S>, messages: Receiver<Inbox>, admission: Arc<Admission>) {
+    let thread = Thread {
+        batch,
+        messages,
+        admission,
+    };
+    thread.run();
+}
+
+/// The engine's own thread.
+struct Thread<S> {
+    batch: Batch<S>,
+    messages: Receiver<Inbox>,
+    admission: Arc<Admission>,
+}
+
+/// How long mail is offered to full mailboxes when the engine closes.
+const LAST_MAIL: Duration = Duration::from_secs(1);
+
+/// How often mail is offered to full mailboxes while there is nothing else to do: a mailbox cannot tell that it has
+/// room again.
+const RETRY_MAIL: Duration = Duration::from_millis(2);
+
+impl<S: Steps> Thread<S> {
+    fn run(mut self) {
+        while self.take_messages() {
+            if !self.admission.is_running() {
+                // Closing or broken: nothing runs any more, but every job is answered.
+                self.batch.fail_all(self.admission.why_stopped());
+                self.batch.outbox().flush();
+                continue;
+            }
+            let result = catch_unwind(AssertUnwindSafe(|| self.batch.step()));
+            if !matches!(result, Ok(Ok(()))) {
+                self.recover(result.is_err());
+            }
+        }
+        self.batch.fail_all(self.admission.why_stopped());
+        let end = Instant::now() + LAST_MAIL;
+        loop {
+            self.batch.outbox().flush();
+            if self.batch.outbox().is_empty() || Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(RETRY_MAIL);
+        }
+    }
+
+    /// After a failed step: goes on if the model still runs, else stops taking jobs.
+    fn recover(&mut self, panicked: bool) {
+        if panicked {
+            self.batch.fail_running("a step of the engine panicked");
+        }
+        let test = catch_unwind(AssertUnwindSafe(|| self.batch.self_test()));
+        if !matches!(test, Ok(Ok(()))) {
+            self.admission.break_down();
+            self.batch.fail_all(self.admission.why_stopped());
+        }
+        self.batch.outbox().flush();
+    }
+
+    /// Takes what has come; sleeps if there is nothing to do. False: stop.
+    fn take_messages(&mut self) -> bool {
+        if self.batch.is_idle() {
+            let message = if self.batch.outbox().is_empty() {
+                self.messages.recv().map_err(RecvTimeoutError::from)
+            } else {
+                self.messages.recv_timeout(RETRY_MAIL)
+            };
+            match message {
+                Ok(message) => {
+                    if !self.take(message) {
+                        return false;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        while let Ok(message) = self.messages.try_recv() {
+            if !self.take(message) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn take(&mut self, message: Inbox) -> bool {
+        match message {
+            Inbox::Ready(sequence) => self.batch.push(*sequence),
+            Inbox::Mail(mailbox, mail) => self.batch.send(mailbox, mail),
+            Inbox::Close => return false,
+        }
+        true
+    }
+}

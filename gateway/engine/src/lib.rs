@@ -1,0 +1,36 @@
+//! Language models in ONNX Runtime, inside this process: find the library, load a model directory, and generate for
+//! many sequences at once.
+//!
+//! The way in is [`Engine::submit`](Submit::submit) with a [`Job`]; the way out is a [`Mailbox`] of [`Mail`] for each
+//! worker. This crate knows no sockets, no HTTP and no dialect.
+//!
+//! Invariant: the same job (prompt, sampling, seed) gives the same tokens alone and in any batch.
+// Unsafe code is in `ort_sys` alone.
+#![deny(unsafe_code)]
+
+mod admission;
+mod answer;
+mod batch;
+mod engine;
+mod extent;
+mod job;
+mod model;
+#[allow(unsafe_code)]
+mod ort_sys;
+mod outbox;
+mod prep;
+mod runtime;
+mod sample;
+mod sequence;
+mod stats;
+mod stop;
+
+pub use answer::{AnswerError, answer};
+pub use engine::{Engine, EngineConfig, EngineInfo, StartError};
+pub use job::{
+    Conversation, Event, Finish, Job, JobHandle, JobKind, Mail, Mailbox, Message, Rejected, Role, Sampling, Submit,
+    Ticket, Usage, mailbox,
+};
+pub use model::{Model, ModelOptions, Problem, Provider, Report, inspect};
+pub use runtime::{FoundBy, OLDEST_MINOR, Runtime, RuntimeError};
+pub use stats::{BUCKETS, Histogram, Stats};

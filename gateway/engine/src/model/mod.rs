@@ -1,0 +1,435 @@
+//! A model directory: `model.onnx`, `tokenizer.json`, `config.json` and `chat_template.jinja`, checked as a whole.
+//!
+//! Loading and inspecting are one examination: what [`inspect`] calls fit, [`Model::load`] loads. It never repairs and
+//! never guesses. Invariant: in a [`Model`] graph, tokenizer and configuration agree, and the graph has run.
+
+mod config;
+mod graph;
+mod problem;
+mod prompt;
+mod template;
+mod text;
+mod vocabulary;
+mod weights;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use ort::session::Session;
+
+use crate::{extent::Dimensions, job::Conversation, runtime::Runtime};
+
+use self::{
+    config::{ModelConfig, TokenizerConfig},
+    problem::{read, read_optional},
+    template::Template,
+    vocabulary::Vocabulary,
+};
+
+pub use self::problem::Problem;
+pub(crate) use self::{
+    prompt::Prompts,
+    text::{TextStream, TextTable},
+};
+
+/// On what a model runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Provider {
+    /// The best that this build and machine have; the model says which and why.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// An NVIDIA GPU, or an error.
+    Cuda,
+}
+
+/// How to load a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelOptions {
+    /// On what it runs.
+    pub provider: Provider,
+    /// Threads of a step, at least 1. They sleep while they have nothing to do.
+    pub threads: usize,
+    /// A shorter context than the model's own.
+    pub max_context: Option<usize>,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self {
+            provider: Provider::Auto,
+            threads: 1,
+            max_context: None,
+        }
+    }
+}
+
+/// A loaded model, ready for an engine.
+pub struct Model {
+    pub(crate) session: Session,
+    pub(crate) dimensions: Dimensions,
+    pub(crate) prompts: Arc<Prompts>,
+    pub(crate) context: usize,
+    pub(crate) ends: Vec<u32>,
+    dir: PathBuf,
+    version: String,
+    provider: String,
+    notes: Vec<String>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("dir", &self.dir)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Model {
+    /// Loads the model in `dir`.
+    ///
+    /// # Errors
+    /// The first [`Problem`] that [`inspect`] would report.
+    pub fn load(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> Result<Self, Problem> {
+        let provider = choose_provider(runtime, dir, options.provider)?;
+        if options.threads == 0 {
+            return Err(Problem::new(dir, "`threads` is 0", "set `threads` to 1 or more"));
+        }
+        let (mut report, parts) = examine(runtime, dir, options);
+        if !report.problems.is_empty() {
+            return Err(report.problems.swap_remove(0));
+        }
+        let Some(parts) = parts else {
+            return Err(Problem::new(dir, "incomplete", "see `zerohop model inspect`"));
+        };
+        Ok(Self {
+            session: parts.session,
+            dimensions: parts.dimensions,
+            prompts: Arc::new(parts.prompts),
+            context: parts.context,
+            ends: parts.ends,
+            dir: dir.to_path_buf(),
+            version: parts.version,
+            provider,
+            notes: report.notes,
+        })
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The beginning of a hash over its weights.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Tokens of prompt and answer together.
+    #[must_use]
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Ids that it can produce.
+    #[must_use]
+    pub fn vocabulary(&self) -> usize {
+        self.prompts.vocabulary().size()
+    }
+
+    /// What it runs on and why, in a line.
+    #[must_use]
+    pub fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    /// What an operator should know though it is no fault.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The ids of a prompt, as a job with this conversation would use them.
+    ///
+    /// # Errors
+    /// The chat template's reason to refuse.
+    pub fn encode(&self, conversation: &Conversation) -> Result<Vec<u32>, String> {
+        self.prompts.encode(conversation).map(|prompt| prompt.ids)
+    }
+}
+
+/// What fits in a model directory and what does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The directory.
+    pub dir: PathBuf,
+    /// What was found, a line each.
+    pub facts: Vec<String>,
+    /// What an operator should know though it is no fault.
+    pub notes: Vec<String>,
+    /// All that keeps it from loading.
+    pub problems: Vec<Problem>,
+}
+
+impl Report {
+    /// Whether the model loads.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.dir.display())?;
+        for fact in &self.facts {
+            writeln!(f, "  ok       {fact}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "  note     {note}")?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "  problem  {problem}")?;
+        }
+        match self.problems.len() {
+            0 => write!(f, "The model fits."),
+            1 => write!(f, "The model does not fit: 1 problem."),
+            n => write!(f, "The model does not fit: {n} problems."),
+        }
+    }
+}
+
+/// Says whether the model in `dir` would load, and all that is wrong with it.
+#[must_use]
+pub fn inspect(runtime: &Runtime, dir: &Path) -> Report {
+    examine(runtime, dir, &ModelOptions::default()).0
+}
+
+/// The provider's line, or why the wish cannot be granted.
+fn choose_provider(runtime: &Runtime, dir: &Path, wish: Provider) -> Result<String, Problem> {
+    let library = "libonnxruntime_providers_cuda.so";
+    let has_cuda = runtime.path().with_file_name(library).is_file();
+    match wish {
+        Provider::Cpu => Ok("cpu, as configured".into()),
+        Provider::Auto if has_cuda => Ok(format!(
+            "cpu: {library} is there, but this build does not support CUDA yet"
+        )),
+        Provider::Auto => Ok(format!("cpu: no {library} beside the ONNX Runtime library")),
+        Provider::Cuda => Err(Problem::new(
+            dir,
+            "provider cuda is not supported yet by this build (its KV memory lies in host memory)",
+            "use `provider: cpu` or `provider: auto`",
+        )),
+    }
+}
+
+/// What a directory that fits consists of.
+struct Parts {
+    session: Session,
+    dimensions: Dimensions,
+    prompts: Prompts,
+    context: usize,
+    ends: Vec<u32>,
+    version: String,
+}
+
+/// Looks at everything, so that all problems come at once.
+fn examine(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> (Report, Option<Parts>) {
+    let mut report = Report {
+        dir: dir.to_path_buf(),
+        facts: Vec::new(),
+        notes: Vec::new(),
+        problems: Vec::new(),
+    };
+    if !dir.is_dir() {
+        let problem = Problem::new(dir, "no such folder", "give the path of a model directory");
+        report.problems.push(problem);
+        return (report, None);
+    }
+    let version = report.keep(weights::version(dir));
+    // A file that is cut short needs no second complaint from the runtime.
+    let session = version
+        .is_some()
+        .then(|| report.keep(graph::open(runtime, dir, options.threads)))
+        .flatten();
+    let graph = session.and_then(|session| match graph::check(&session, dir) {
+        Ok(dimensions) => Some((session, dimensions)),
+        Err(problems) => {
+            report.problems.extend(problems);
+            None
+        }
+    });
+    let config = report.keep(ModelConfig::read(dir));
+    let vocabulary = report.keep(read_vocabulary(dir));
+    let template = report.keep(read_template(dir, config.as_ref(), vocabulary.as_ref()));
+    if let Some(config) = &config {
+        report.agree(dir, config, graph.as_ref().map(|(_, d)| *d), vocabulary.as_ref());
+    }
+    let context = config
+        .as_ref()
+        .and_then(|config| report.keep(choose_context(dir, config.context, options.max_context)));
+    let session = graph.zip(context).and_then(|((session, dimensions), context)| {
+        let session = report.keep(graph::try_out(session, dimensions, context, dir))?;
+        Some((session, dimensions))
+    });
+    let prompts = template
+        .zip(vocabulary)
+        .and_then(|(template, vocabulary)| report.keep(try_prompts(dir, template, vocabulary)));
+    let parts = || {
+        let (session, dimensions) = session?;
+        Some(Parts {
+            session,
+            dimensions,
+            prompts: prompts?,
+            context: context?,
+            ends: config?.ends,
+            version: version?,
+        })
+    };
+    let parts = parts();
+    if let Some(parts) = &parts {
+        report.describe(parts);
+    }
+    (report, parts)
+}
+
+impl Report {
+    /// The value, or its problem into the report.
+    fn keep<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+        result.map_err(|problem| self.problems.push(problem)).ok()
+    }
+
+    /// Checks that the parts speak of the same model.
+    fn agree(&mut self, dir: &Path, config: &ModelConfig, graph: Option<Dimensions>, vocabulary: Option<&Vocabulary>) {
+        let path = dir.join("config.json");
+        let remedy = "use the files of one and the same model";
+        let mut differ = |key: &str, stated: Option<usize>, actual: usize| {
+            if let Some(stated) = stated.filter(|&stated| stated != actual) {
+                let what = format!("`{key}` is {stated}, but model.onnx has {actual}");
+                self.problems.push(Problem::new(&path, what, remedy));
+            }
+        };
+        if let Some(graph) = graph {
+            differ("vocab_size", Some(config.vocabulary), graph.vocabulary);
+            differ("num_hidden_layers", config.layers, graph.layers);
+            differ("num_key_value_heads", config.kv_heads, graph.kv_heads);
+            differ("head_dim", config.head_dim, graph.head_dim);
+        }
+        let Some(vocabulary) = vocabulary else { return };
+        let (have, want) = (vocabulary.size(), config.vocabulary);
+        // Makers pad the graph's vocabulary to a round number; those ids have no text and are never drawn.
+        if have > want || want - have > want / 100 {
+            let what = format!("has {have} tokens, but `vocab_size` in config.json is {want}");
+            self.problems
+                .push(Problem::new(&dir.join("tokenizer.json"), what, remedy));
+        } else if have < want {
+            self.notes.push(format!(
+                "{} ids of the graph have no token and are never drawn",
+                want - have
+            ));
+        }
+        for &id in config.ends.iter().filter(|&&id| id as usize >= have) {
+            let what = format!("`eos_token_id` {id} is no token of tokenizer.json");
+            self.problems.push(Problem::new(&path, what, remedy));
+        }
+    }
+
+    fn describe(&mut self, parts: &Parts) {
+        let Dimensions {
+            layers,
+            kv_heads,
+            head_dim,
+            vocabulary,
+        } = parts.dimensions;
+        let bytes = parts.dimensions.token_bytes().unwrap_or(usize::MAX);
+        let version = &parts.version;
+        self.facts = vec![
+            format!("model.onnx: version {version}, {layers} layers, {kv_heads} KV heads of {head_dim}"),
+            format!("vocabulary: {vocabulary} in model.onnx, tokenizer.json and config.json"),
+            format!("context: {} tokens, {bytes} bytes of KV memory a token", parts.context),
+            format!("end tokens: {:?}", parts.ends),
+            "a greeting went through the chat template, and two trial runs through the graph".into(),
+        ];
+    }
+}
+
+/// The context that is wished, if the model has it.
+fn choose_context(dir: &Path, context: usize, wish: Option<usize>) -> Result<usize, Problem> {
+    match wish {
+        Some(wish) if !(2..=context).contains(&wish) => {
+            let what = format!("`max_context` is {wish}, but the model's context is {context}");
+            Err(Problem::new(
+                dir,
+                what,
+                format!("set `max_context` to 2 to {context}, or leave it out"),
+            ))
+        }
+        wish => Ok(wish.unwrap_or(context)),
+    }
+}
+
+fn read_vocabulary(dir: &Path) -> Result<Vocabulary, Problem> {
+    let path = dir.join("tokenizer.json");
+    let json = read(&path, "the model's tokenizer")?;
+    Vocabulary::parse(&json)
+        .map_err(|what| Problem::new(&path, what, "restore the tokenizer.json that came with the model"))
+}
+
+/// The template from chat_template.jinja or, without that file, from tokenizer_config.json.
+fn read_template(
+    dir: &Path,
+    config: Option<&ModelConfig>,
+    vocabulary: Option<&Vocabulary>,
+) -> Result<Template, Problem> {
+    let path = dir.join("chat_template.jinja");
+    let tokenizer_config = TokenizerConfig::read(dir)?;
+    let mut names = config.zip(vocabulary).map(|(c, v)| c.names(v)).unwrap_or_default();
+    tokenizer_config.rename(&mut names);
+    let source = match read_optional(&path)? {
+        Some(bytes) => String::from_utf8(bytes).map_err(|_| Problem::new(&path, "not UTF-8", TEMPLATE_REMEDY))?,
+        None => tokenizer_config.template().ok_or_else(|| {
+            let what = "no such file, and no `chat_template` in tokenizer_config.json";
+            Problem::new(&path, what, "a model directory needs it (how messages become a prompt)")
+        })?,
+    };
+    Template::compile(&source, names).map_err(|what| Problem::new(&path, what, TEMPLATE_REMEDY))
+}
+
+const TEMPLATE_REMEDY: &str = "mend the template, or restore the one that came with the model";
+
+/// Joins template and tokenizer, and tries them on the shortest conversation.
+fn try_prompts(dir: &Path, template: Template, vocabulary: Vocabulary) -> Result<Prompts, Problem> {
+    let path = dir.join("chat_template.jinja");
+    let fault = |what: String| Problem::new(&path, what, TEMPLATE_REMEDY);
+    let prompts = Prompts::new(template, vocabulary).map_err(&fault)?;
+    let conversation = Conversation {
+        messages: vec![crate::job::Message {
+            role: crate::job::Role::User,
+            content: "Hello".into(),
+        }],
+    };
+    match prompts.encode(&conversation) {
+        Ok(prompt) if prompt.ids.is_empty() => Err(fault("gives an empty prompt for a greeting".into())),
+        Ok(_) => Ok(prompts),
+        Err(error) => Err(fault(format!("refuses a greeting: {error}"))),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    pub(crate) use super::prompt::tests::byte_prompts;
+    use super::{TextTable, text::Decoding};
+
+    /// A table in which token `i` is the `i`-th letter of the alphabet, around again.
+    pub(crate) fn letters(count: usize) -> TextTable {
+        let pieces = ('a'..='z').cycle().take(count).map(|letter| Some(letter.to_string()));
+        TextTable::new(&Decoding::ByteLevel, pieces).expect("a small table")
+    }
+}

@@ -1,0 +1,140 @@
+//! The tokenizer of a model directory: text to ids, and which ids are control tokens.
+//!
+//! It never finds a control token in text: that is decided by where the text comes from ([`super::prompt`]).
+//! Invariant: [`Vocabulary::encode`] returns no control token, whatever the text spells.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use serde_json::Value;
+use tokenizers::Tokenizer;
+
+use super::text::{Decoding, TextTable};
+
+/// A token that structures a conversation and has no text of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Control {
+    pub(super) id: u32,
+    pub(super) spelling: String,
+    /// Whether it takes the blanks before it.
+    pub(super) strips_before: bool,
+    /// Whether it takes the blanks behind it.
+    pub(super) strips_behind: bool,
+}
+
+/// A loaded tokenizer.json.
+pub(crate) struct Vocabulary {
+    tokenizer: Tokenizer,
+    controls: Vec<Control>,
+    text: Arc<TextTable>,
+    size: usize,
+    /// The token for what the vocabulary cannot spell: the one control token that text may give.
+    unknown: Option<u32>,
+}
+
+impl Vocabulary {
+    /// Reads a tokenizer.json.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a line without the file's name.
+    pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
+        // The library panics on some malformed input: parsed once before, and caught for the rest.
+        let value: Value = serde_json::from_slice(json).map_err(|error| format!("not JSON: {error}"))?;
+        let decoding = Decoding::parse(&value["decoder"])?;
+        let parsed = catch_unwind(AssertUnwindSafe(|| Tokenizer::from_bytes(json)));
+        let mut tokenizer = parsed
+            .map_err(|_| "not a tokenizer".to_owned())?
+            .map_err(|error| format!("not a tokenizer: {error}"))?;
+        tokenizer.set_encode_special_tokens(true);
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
+        let mut controls: Vec<Control> = tokenizer
+            .get_added_tokens_decoder()
+            .into_iter()
+            .filter(|(_, token)| token.special && !token.content.is_empty())
+            .map(|(id, token)| Control {
+                id,
+                spelling: token.content,
+                strips_before: token.lstrip,
+                strips_behind: token.rstrip,
+            })
+            .collect();
+        controls.sort_by_key(|control| control.id);
+        let size = tokenizer
+            .get_vocab(true)
+            .values()
+            .max()
+            .map_or(0, |&id| id as usize + 1);
+        let pieces = (0..size as u32).map(|id| {
+            let control = controls.binary_search_by_key(&id, |control| control.id).is_ok();
+            if control { None } else { tokenizer.id_to_token(id) }
+        });
+        let text = Arc::new(TextTable::new(&decoding, pieces)?);
+        let unknown = value["model"]["unk_token"]
+            .as_str()
+            .and_then(|token| tokenizer.token_to_id(token));
+        Ok(Self {
+            tokenizer,
+            controls,
+            text,
+            size,
+            unknown,
+        })
+    }
+
+    /// The ids of `parts` of one text, appended to `out`. Where a part ends, the text spells a control token across the
+    /// border; it is encoded as one text all the same, unless that gives a control token.
+    pub(super) fn encode(&self, parts: &[&str], out: &mut Vec<u32>) -> Result<(), String> {
+        let before = out.len();
+        match parts {
+            [] => return Ok(()),
+            [text] => self.encode_text(text, out)?,
+            _ => self.encode_text(&parts.concat(), out)?,
+        }
+        if parts.len() > 1 && out[before..].iter().any(|&id| self.is_control(id)) {
+            out.truncate(before);
+            for part in parts {
+                self.encode_text(part, out)?;
+            }
+        }
+        match out[before..].iter().find(|&&id| self.is_control(id)) {
+            Some(id) => Err(format!("text was encoded as control token {id}")),
+            None => Ok(()),
+        }
+    }
+
+    fn encode_text(&self, text: &str, out: &mut Vec<u32>) -> Result<(), String> {
+        let encoding = self
+            .tokenizer
+            .encode_fast(text, false)
+            .map_err(|error| error.to_string())?;
+        out.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+
+    fn is_control(&self, id: u32) -> bool {
+        Some(id) != self.unknown && self.controls.binary_search_by_key(&id, |control| control.id).is_ok()
+    }
+
+    /// All control tokens, by id.
+    pub(super) fn controls(&self) -> &[Control] {
+        &self.controls
+    }
+
+    /// How a token is spelled.
+    pub(super) fn spelling(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
+    }
+
+    /// One more than the highest id.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Ids to text.
+    pub(crate) fn text(&self) -> &Arc<TextTable> {
+        &self.text
+    }
+}

@@ -1,0 +1,282 @@
+//! The preparation pool: conversations to token ids, away from the workers and from the engine's own thread.
+//!
+//! It never sends mail itself (a mailbox has one producer, the engine's thread). Invariant: for each job that goes in,
+//! one message comes out, unless the job was cancelled; a panic in a tokenizer or template costs that job alone.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Instant,
+};
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::{
+    admission::Admission,
+    job::{Conversation, Event, Job, JobKind, Mail},
+    model::Prompts,
+    sequence::{Address, Sequence},
+    stats::{Counters, add},
+    stop::Stops,
+};
+
+/// Up to this much text, in bytes, a prompt is always counted to the token, also when it cannot fit: that takes less than
+/// a second (0.5 MB/s measured for digits, the slowest text).
+const EXACT_BYTES: usize = 256 * 1024;
+
+/// An accepted job.
+pub(crate) struct Accepted {
+    pub(crate) address: Address,
+    pub(crate) conversation: Conversation,
+    pub(crate) kind: JobKind,
+}
+
+impl Accepted {
+    pub(crate) fn new(job: Job, address: Address) -> Self {
+        Self {
+            address,
+            conversation: job.conversation,
+            kind: job.kind,
+        }
+    }
+}
+
+/// What the engine's thread gets.
+pub(crate) enum Inbox {
+    /// A job that wants a place.
+    Ready(Box<Sequence>),
+    /// An answer that needs none.
+    Mail(usize, Mail),
+    /// Stop.
+    Close,
+}
+
+/// What a thread of the pool needs.
+#[derive(Clone)]
+pub(crate) struct Preparer {
+    pub(crate) prompts: Arc<Prompts>,
+    pub(crate) context: usize,
+    /// Bytes of the longest token.
+    pub(crate) longest: usize,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) jobs: Receiver<Accepted>,
+    pub(crate) engine: Sender<Inbox>,
+}
+
+impl Preparer {
+    /// Prepares jobs until nobody can hand in any more.
+    pub(crate) fn run(&self) {
+        while let Ok(job) = self.jobs.recv() {
+            let Address { ticket, mailbox, .. } = job.address;
+            if job.address.is_cancelled() {
+                self.admission.stop_waiting();
+                self.admission.close();
+                add(&self.counters.cancelled, 1);
+                continue;
+            }
+            let prepared = if self.admission.is_running() {
+                catch_unwind(AssertUnwindSafe(|| self.prepare(job)))
+                    .unwrap_or_else(|_| Err(self.failed("preparing the prompt panicked")))
+            } else {
+                Err(self.failed(self.admission.why_stopped()))
+            };
+            let message = prepared.map(Inbox::Ready).unwrap_or_else(|event| {
+                self.admission.stop_waiting();
+                Inbox::Mail(
+                    mailbox,
+                    Mail {
+                        ticket,
+                        event,
+                        at: Instant::now(),
+                    },
+                )
+            });
+            // The channel has room for every open job. Without an engine nobody reads the answer either.
+            if self.engine.send(message).is_err() {
+                self.admission.close();
+            }
+        }
+    }
+
+    fn failed(&self, reason: &str) -> Event {
+        add(&self.counters.failed, 1);
+        Event::Failed { reason: reason.into() }
+    }
+
+    /// Refuses a prompt that would not fit if every token of it were the longest there is, unless it is short enough to be
+    /// counted. Tokenising megabytes takes seconds, in which others would wait for this thread. Judged by the messages: a
+    /// template that drops most of such a message is not foreseen.
+    fn refuse_hopeless(&self, conversation: &Conversation) -> Result<(), Event> {
+        let bytes: usize = conversation.messages.iter().map(|message| message.content.len()).sum();
+        let at_least = bytes / self.longest;
+        if bytes <= EXACT_BYTES || at_least <= self.context {
+            return Ok(());
+        }
+        add(&self.counters.refused, 1);
+        Err(Event::TooLong {
+            input_tokens: u32::try_from(at_least).unwrap_or(u32::MAX),
+            limit: (self.context - 1) as u32,
+        })
+    }
+
+    /// The sequence to compute, or the answer at once.
+    fn prepare(&self, job: Accepted) -> Result<Box<Sequence>, Event> {
+        self.refuse_hopeless(&job.conversation)?;
+        let prompt = self.prompts.encode(&job.conversation).map_err(|reason| {
+            add(&self.counters.refused, 1);
+            Event::Unrenderable { reason }
+        })?;
+        let length = prompt.ids.len();
+        let input_tokens = u32::try_from(length).unwrap_or(u32::MAX);
+        add(&self.counters.prompt_tokens, length);
+        let (sampling, max_tokens, stop) = match job.kind {
+            JobKind::Count => {
+                add(&self.counters.counted, 1);
+                return Err(Event::Counted { input_tokens });
+            }
+            JobKind::Generate {
+                sampling,
+                max_tokens,
+                stop,
+            } => (sampling, max_tokens, stop),
+        };
+        // One token of the answer has to fit as well.
+        let limit = self.context - 1;
+        if length > limit {
+            add(&self.counters.refused, 1);
+            return Err(Event::TooLong {
+                input_tokens,
+                limit: limit as u32,
+            });
+        }
+        if prompt.ids.is_empty() {
+            add(&self.counters.refused, 1);
+            let reason = "the chat template gives an empty prompt".into();
+            return Err(Event::Unrenderable { reason });
+        }
+        let stream = self.prompts.vocabulary().text().stream(prompt.continues);
+        let stops = Stops::new(stop);
+        Ok(Box::new(Sequence::new(
+            job.address,
+            prompt.ids,
+            sampling,
+            max_tokens,
+            stops,
+            stream,
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Message, Role,
+        job::{JobHandle, Ticket},
+        model::tests::byte_prompts,
+    };
+
+    fn job(ticket: u64, content: &str) -> (Accepted, JobHandle) {
+        let (handle, cancelled) = JobHandle::new();
+        let message = Message {
+            role: Role::User,
+            content: content.into(),
+        };
+        let job = Accepted {
+            address: Address {
+                ticket: Ticket(ticket),
+                mailbox: 0,
+                cancelled,
+                accepted: Instant::now(),
+            },
+            conversation: Conversation {
+                messages: vec![message],
+            },
+            kind: JobKind::Count,
+        };
+        (job, handle)
+    }
+
+    /// Hands in two jobs, of which the first is given up while it waits, and returns what came out.
+    fn run_two(content: &str, stop: impl FnOnce(&Admission)) -> (Vec<(u64, Event)>, Arc<Counters>, Arc<Admission>) {
+        let admission = Arc::new(Admission::new(1, 1));
+        let counters = Arc::new(Counters::default());
+        let (jobs, waiting) = crossbeam_channel::bounded(2);
+        let (engine, messages) = crossbeam_channel::bounded(2);
+        let mut handles = Vec::new();
+        for ticket in 0..2 {
+            admission.enter().expect("room");
+            let (job, handle) = job(ticket, content);
+            assert!(jobs.send(job).is_ok());
+            handles.push(handle);
+        }
+        handles.remove(0);
+        drop(jobs);
+        stop(&admission);
+        let preparer = Preparer {
+            prompts: Arc::new(byte_prompts()),
+            context: 100,
+            longest: 1,
+            admission: Arc::clone(&admission),
+            counters: Arc::clone(&counters),
+            jobs: waiting,
+            engine,
+        };
+        preparer.run();
+        drop(preparer);
+        let events = messages.iter().map(|message| match message {
+            Inbox::Mail(0, mail) => (mail.ticket.0, mail.event),
+            _ => panic!("mail for mailbox 0"),
+        });
+        (events.collect(), counters, admission)
+    }
+
+    #[test]
+    fn what_is_given_up_while_it_waits_costs_nothing() {
+        let (events, counters, admission) = run_two("some words", |_| {});
+        let [(1, Event::Counted { input_tokens })] = events[..] else {
+            panic!("{events:?}")
+        };
+        let stats = counters.snapshot(&admission);
+        assert_eq!(stats.prompt_tokens, u64::from(input_tokens), "one prompt was encoded");
+        // The other's place is given back when its mail is delivered.
+        assert_eq!((stats.cancelled, stats.open, stats.waiting), (1, 1, 0), "{stats:?}");
+    }
+
+    /// Two prompts of 3 MB once kept both threads busy for 14 seconds, and everybody else waiting.
+    #[test]
+    fn what_cannot_fit_is_not_tokenised() {
+        for (bytes, exact) in [(EXACT_BYTES, true), (EXACT_BYTES + 1, false)] {
+            let (events, counters, admission) = run_two(&"7".repeat(bytes), |_| {});
+            let prompt_tokens = counters.snapshot(&admission).prompt_tokens;
+            let [(1, event)] = &events[..] else {
+                panic!("{events:?}")
+            };
+            match event {
+                Event::Counted { input_tokens } => assert!(exact && *input_tokens as usize > bytes),
+                Event::TooLong {
+                    input_tokens,
+                    limit: 99,
+                } => assert!(!exact && *input_tokens as usize == bytes),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(prompt_tokens > 0, exact);
+        }
+    }
+
+    #[test]
+    fn a_stopped_engine_says_why() {
+        type Stop = fn(&Admission);
+        let cases: [(Stop, &str); 2] = [
+            (Admission::shut, "the engine was closed"),
+            (Admission::break_down, "the engine has stopped after a fault"),
+        ];
+        for (stop, want) in cases {
+            let (events, counters, admission) = run_two("some words", stop);
+            let reason = want.into();
+            assert_eq!(events, [(1, Event::Failed { reason })]);
+            assert_eq!(counters.snapshot(&admission).prompt_tokens, 0);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The engine with the real runtime and the bundled model. What the machine lacks is skipped aloud.
+
+mod batching;
+mod damage;
+mod service;
+mod skip;
+mod support;
