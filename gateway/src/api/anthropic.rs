@@ -1,0 +1,459 @@
+//! `/v1/messages` and `/v1/messages/count_tokens`: the Messages API, wire to internal.
+//!
+//! One walk over the parsed body. Nothing here performs I/O or knows the models. Invariant: a field is honoured, refused
+//! at its path, or one of those that the API lets a server ignore; `null` is the same as absent, a known name given
+//! twice is refused.
+
+use phf::phf_map;
+use zerohop_engine::{Conversation, Role};
+
+use super::{
+    ChatRequest, CountRequest, Dialect, Scratch, StreamOptions,
+    fault::{Expected, Fault, Path, What},
+    fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, tag},
+    tape::{Entries, Items, Json, Value},
+};
+use crate::error::ApiError;
+
+/// The system block in which Claude Code names its version and entry point. It is no instruction to a model and would
+/// make the prompts of two client versions differ from their first token on.
+const BILLING_HEADER: &str = "x-anthropic-billing-header:";
+
+/// Reads the body of `POST /v1/messages`. `strict` refuses unknown fields.
+///
+/// # Errors
+/// [`crate::error::ErrorKind::InvalidRequest`] with the path of the first fault.
+pub fn messages(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(ChatRequest, Ignored), ApiError> {
+    let read = |root: Value<'_>| {
+        let (found, conversation) = Walk::over(root, strict)?;
+        let request = ChatRequest {
+            dialect: Dialect::Anthropic,
+            model: found.model.ok_or_else(|| missing("model"))?,
+            conversation: conversation?,
+            temperature: found.temperature,
+            top_p: found.top_p,
+            top_k: found.top_k,
+            seed: None,
+            max_tokens: Some(found.max_tokens.ok_or_else(|| missing("max_tokens"))?),
+            stop: found.stop,
+            stream: found.stream.then_some(StreamOptions { include_usage: true }),
+        };
+        Ok((request, found.ignored))
+    };
+    scratch
+        .with(body, read)
+        .map_err(|fault| fault.into_error(Dialect::Anthropic))
+}
+
+/// Reads the body of `POST /v1/messages/count_tokens`: the same fields, of which only the prompt counts and none but it
+/// and the model is required.
+///
+/// # Errors
+/// As [`messages`].
+pub fn count_tokens(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(CountRequest, Ignored), ApiError> {
+    let read = |root: Value<'_>| {
+        let (found, conversation) = Walk::over(root, strict)?;
+        let request = CountRequest {
+            model: found.model.ok_or_else(|| missing("model"))?,
+            conversation: conversation?,
+        };
+        Ok((request, found.ignored))
+    };
+    scratch
+        .with(body, read)
+        .map_err(|fault| fault.into_error(Dialect::Anthropic))
+}
+
+fn missing(name: &str) -> Fault {
+    Path::Root.key(name).is(What::Missing)
+}
+
+/// The names that a body may have at its top. What is not here is unknown.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+enum Name {
+    Model,
+    Messages,
+    MaxTokens,
+    System,
+    Stream,
+    StopSequences,
+    Temperature,
+    TopP,
+    TopK,
+    Thinking,
+    OutputConfig,
+    Tools,
+    ToolChoice,
+    OutputFormat,
+    McpServers,
+    Thread,
+    Fallbacks,
+    Compaction,
+    BillingPolicy,
+    Metadata,
+    ServiceTier,
+    CacheControl,
+    ContextManagement,
+    Container,
+    Diagnostics,
+    InferenceGeo,
+    Speed,
+}
+
+static TOP: phf::Map<&'static str, Name> = phf_map! {
+    "model" => Name::Model,
+    "messages" => Name::Messages,
+    "max_tokens" => Name::MaxTokens,
+    "system" => Name::System,
+    "stream" => Name::Stream,
+    "stop_sequences" => Name::StopSequences,
+    "temperature" => Name::Temperature,
+    "top_p" => Name::TopP,
+    "top_k" => Name::TopK,
+    "thinking" => Name::Thinking,
+    "output_config" => Name::OutputConfig,
+    "tools" => Name::Tools,
+    "tool_choice" => Name::ToolChoice,
+    "output_format" => Name::OutputFormat,
+    "mcp_servers" => Name::McpServers,
+    "thread" => Name::Thread,
+    "fallbacks" => Name::Fallbacks,
+    "compaction" => Name::Compaction,
+    "billing_policy" => Name::BillingPolicy,
+    "metadata" => Name::Metadata,
+    "service_tier" => Name::ServiceTier,
+    "cache_control" => Name::CacheControl,
+    "context_management" => Name::ContextManagement,
+    "container" => Name::Container,
+    "diagnostics" => Name::Diagnostics,
+    "inference_geo" => Name::InferenceGeo,
+    "speed" => Name::Speed,
+};
+
+static ROLES: phf::Map<&'static str, Role> = phf_map! {
+    "user" => Role::User,
+    "assistant" => Role::Assistant,
+    "system" => Role::System,
+};
+
+/// What becomes of a content block.
+#[derive(Debug, Clone, Copy)]
+enum Block {
+    Text,
+    /// The model's earlier thoughts, which no template of ours shows it again.
+    Thinking,
+    NotYet,
+}
+
+static BLOCKS: phf::Map<&'static str, Block> = phf_map! {
+    "text" => Block::Text,
+    "thinking" => Block::Thinking,
+    "redacted_thinking" => Block::Thinking,
+    "image" => Block::NotYet,
+    "document" => Block::NotYet,
+    "search_result" => Block::NotYet,
+    "tool_use" => Block::NotYet,
+    "tool_result" => Block::NotYet,
+    "tool_reference" => Block::NotYet,
+    "tool_addition" => Block::NotYet,
+    "tool_removal" => Block::NotYet,
+    "server_tool_use" => Block::NotYet,
+    "web_search_tool_result" => Block::NotYet,
+    "web_fetch_tool_result" => Block::NotYet,
+    "code_execution_tool_result" => Block::NotYet,
+    "bash_code_execution_tool_result" => Block::NotYet,
+    "text_editor_code_execution_tool_result" => Block::NotYet,
+    "tool_search_tool_result" => Block::NotYet,
+    "mcp_tool_use" => Block::NotYet,
+    "mcp_tool_result" => Block::NotYet,
+    "container_upload" => Block::NotYet,
+    "compaction" => Block::NotYet,
+    "fallback" => Block::NotYet,
+};
+
+/// What the walk has met so far.
+#[derive(Default)]
+struct Walk {
+    strict: bool,
+    ignored: Ignored,
+    model: Option<String>,
+    max_tokens: Option<u32>,
+    stream: bool,
+    stop: Vec<String>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    top_k: Option<u32>,
+    prompt: Option<Prompt>,
+    system: Prompt,
+}
+
+impl Walk {
+    /// Everything but the prompt is checked in the order of the body; a prompt that is missing or empty is the second
+    /// result, so that a missing model is told first.
+    fn over(root: Value<'_>, strict: bool) -> Result<(Self, Result<Conversation, Fault>), Fault> {
+        let mut walk = Self {
+            strict,
+            ..Self::default()
+        };
+        let mut seen = Seen::default();
+        for (key, value) in Field::new(root, &Path::Root).object()? {
+            let path = Path::Root.key(key);
+            match TOP.get(key) {
+                None => walk.ignored.meet(&path, strict)?,
+                Some(&name) => {
+                    seen.once(name as u8, &path)?;
+                    if let Some(field) = Field::new(value, &path).present() {
+                        walk.top(name, field)?;
+                    }
+                }
+            }
+        }
+        let path = Path::Root.key("messages");
+        let conversation = match walk.prompt.take() {
+            None => Err(path.is(What::Missing)),
+            Some(prompt) => prompt.finish(std::mem::take(&mut walk.system), &path),
+        };
+        Ok((walk, conversation))
+    }
+
+    fn top(&mut self, name: Name, field: Field<'_, '_>) -> Result<(), Fault> {
+        match name {
+            Name::Model => self.model = Some(field.model()?),
+            Name::Messages => self.prompt = Some(self.messages(field)?),
+            Name::MaxTokens => self.max_tokens = Some(max_tokens(field)?),
+            Name::System => self.system(field)?,
+            Name::Stream => self.stream = field.bool()?,
+            Name::StopSequences => self.stop = field.stops()?,
+            Name::Temperature => self.temperature = Some(field.number(0, 1)?),
+            Name::TopP => self.top_p = Some(field.top_p()?),
+            // The API allows 0, which keeps all.
+            Name::TopK => self.top_k = Some(field.at_least(0)?).filter(|&top_k| top_k > 0),
+            Name::Thinking => thinking(field)?,
+            Name::OutputConfig => self.output_config(field)?,
+            Name::Tools | Name::McpServers => field.only(Neutral::Empty)?,
+            Name::ToolChoice => tool_choice(field)?,
+            Name::OutputFormat | Name::Thread | Name::Fallbacks | Name::Compaction | Name::BillingPolicy => {
+                field.only(Neutral::Null)?;
+            }
+            // Hints to the vendor's own service.
+            Name::Metadata
+            | Name::ServiceTier
+            | Name::CacheControl
+            | Name::ContextManagement
+            | Name::Container
+            | Name::Diagnostics
+            | Name::InferenceGeo
+            | Name::Speed => {}
+        }
+        Ok(())
+    }
+
+    fn system(&mut self, field: Field<'_, '_>) -> Result<(), Fault> {
+        let mut prompt = Prompt::default();
+        match field.json {
+            Json::Str("") => {}
+            Json::Str(_) => {
+                prompt.begin(Role::System);
+                prompt.text(field.text()?);
+            }
+            Json::Array(blocks) => {
+                let mut begun = false;
+                for (index, block) in blocks.enumerate() {
+                    let path = field.path.index(index);
+                    let Some(text) = self.block(Field::new(block, &path), Role::System)? else {
+                        continue;
+                    };
+                    if text.starts_with(BILLING_HEADER) {
+                        continue;
+                    }
+                    if !std::mem::replace(&mut begun, true) {
+                        prompt.begin(Role::System);
+                    }
+                    prompt.text(text);
+                }
+            }
+            _ => return Err(field.path.is_not(Expected::Content, field.json)),
+        }
+        self.system = prompt;
+        Ok(())
+    }
+
+    fn messages(&mut self, field: Field<'_, '_>) -> Result<Prompt, Fault> {
+        let items = field.array()?;
+        let count = items.len();
+        if count == 0 {
+            return Err(field.path.breaks("at least one message is required"));
+        }
+        if count > MAX_MESSAGES {
+            return Err(field.path.breaks("at most 100,000 messages are allowed"));
+        }
+        let mut prompt = Prompt::default();
+        for (index, item) in items.enumerate() {
+            let path = field.path.index(index);
+            self.message(Field::new(item, &path), index + 1 == count, &mut prompt)?;
+        }
+        Ok(prompt)
+    }
+
+    fn message(&mut self, field: Field<'_, '_>, last: bool, prompt: &mut Prompt) -> Result<(), Fault> {
+        let (mut role, mut content) = (None, None);
+        let mut seen = Seen::default();
+        for (key, value) in field.object()? {
+            let path = field.path.key(key);
+            match key {
+                "role" => {
+                    seen.once(0, &path)?;
+                    role = Some(read_role(Field::new(value, &path))?);
+                }
+                "content" => {
+                    seen.once(1, &path)?;
+                    content = Some(value);
+                }
+                _ => self.ignored.meet(&path, self.strict)?,
+            }
+        }
+        let role = role.ok_or_else(|| field.path.key("role").is(What::Missing))?;
+        let path = field.path.key("content");
+        let content = Field::new(content.ok_or_else(|| path.is(What::Missing))?, &path);
+        match content.json {
+            // An empty last answer to continue is an answer to begin.
+            Json::Str("") if last && role == Role::Assistant => Ok(()),
+            Json::Str("") => {
+                Err(path.breaks("messages must have non-empty content, but for a final assistant message"))
+            }
+            Json::Str(_) => {
+                prompt.begin(role);
+                prompt.text(content.text()?);
+                Ok(())
+            }
+            Json::Array(blocks) => self.blocks(blocks, role, last, &path, prompt),
+            _ => Err(path.is_not(Expected::Content, content.json)),
+        }
+    }
+
+    fn blocks(
+        &mut self,
+        blocks: Items<'_>,
+        role: Role,
+        last: bool,
+        path: &Path<'_>,
+        prompt: &mut Prompt,
+    ) -> Result<(), Fault> {
+        if blocks.len() == 0 && !(last && role == Role::Assistant) {
+            return Err(path.breaks("messages must have non-empty content, but for a final assistant message"));
+        }
+        let mut begun = false;
+        for (index, block) in blocks.enumerate() {
+            if let Some(text) = self.block(Field::new(block, &path.index(index)), role)? {
+                if !std::mem::replace(&mut begun, true) {
+                    prompt.begin(role);
+                }
+                prompt.text(text);
+            }
+        }
+        Ok(())
+    }
+
+    /// The text of a block; `None` for one that is not shown to the model.
+    fn block<'v>(&mut self, field: Field<'v, '_>, role: Role) -> Result<Option<&'v str>, Fault> {
+        let entries = field.object()?;
+        let kind = block_type(entries, field.path)?;
+        let mut seen = Seen::default();
+        let mut text = None;
+        for (key, value) in entries {
+            let path = field.path.key(key);
+            match (key, kind) {
+                ("type", _) => {}
+                ("text", Block::Text) => {
+                    seen.once(0, &path)?;
+                    text = Some(value);
+                }
+                // Citations of earlier answers are for people, cache marks for the vendor's cache.
+                ("cache_control" | "citations", Block::Text)
+                | ("thinking" | "signature" | "data" | "cache_control", Block::Thinking) => {}
+                _ => self.ignored.meet(&path, self.strict)?,
+            }
+        }
+        if let Block::Thinking = kind {
+            return match role {
+                Role::Assistant => Ok(None),
+                Role::User | Role::System => Err(field.path.breaks("thinking blocks are for assistant messages only")),
+            };
+        }
+        let path = field.path.key("text");
+        let text = text.ok_or_else(|| path.is(What::Missing))?;
+        match Field::new(text, &path).text()? {
+            "" => Err(path.breaks("text content blocks must be non-empty")),
+            text => Ok(Some(text)),
+        }
+    }
+
+    fn output_config(&mut self, field: Field<'_, '_>) -> Result<(), Fault> {
+        for (key, value) in field.object()? {
+            let path = field.path.key(key);
+            match key {
+                "format" => Field::new(value, &path).only(Neutral::Null)?,
+                "effort" | "task_budget" => {}
+                _ => self.ignored.meet(&path, self.strict)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn max_tokens(field: Field<'_, '_>) -> Result<u32, Fault> {
+    match field.at_least(0)? {
+        0 => Err(field.path.is(What::ValueNotYet("0".into()))),
+        tokens => Ok(tokens),
+    }
+}
+
+fn read_role(field: Field<'_, '_>) -> Result<Role, Fault> {
+    const NAMES: &[&str] = &["user", "assistant", "system"];
+    let name = field.str()?;
+    ROLES
+        .get(name)
+        .copied()
+        .ok_or_else(|| field.path.is(What::OneOf(NAMES, name.into())))
+}
+
+/// The `type` of the block with these entries, which may stand anywhere among them.
+fn block_type(entries: Entries<'_>, path: &Path<'_>) -> Result<Block, Fault> {
+    const NAMES: &[&str] = &["text", "thinking", "redacted_thinking"];
+    let name = tag(entries, "type", path)?;
+    match BLOCKS.get(name) {
+        Some(Block::NotYet) => Err(path.key("type").is(What::ValueNotYet(name.into()))),
+        Some(&block) => Ok(block),
+        None => Err(path.key("type").is(What::OneOf(NAMES, name.into()))),
+    }
+}
+
+/// How much to think is the model's own affair, unless the client insists that it does.
+fn thinking(field: Field<'_, '_>) -> Result<(), Fault> {
+    const NAMES: &[&str] = &["adaptive", "disabled", "enabled", "between_tools"];
+    match tag(field.object()?, "type", field.path)? {
+        "adaptive" | "disabled" | "between_tools" => Ok(()),
+        name => Err(not_yet_or_unknown(name, NAMES, field.path)),
+    }
+}
+
+fn tool_choice(field: Field<'_, '_>) -> Result<(), Fault> {
+    const NAMES: &[&str] = &["auto", "any", "tool", "none"];
+    match tag(field.object()?, "type", field.path)? {
+        "none" => Ok(()),
+        name => Err(not_yet_or_unknown(name, NAMES, field.path)),
+    }
+}
+
+fn not_yet_or_unknown(name: &str, names: &'static [&'static str], object: &Path<'_>) -> Fault {
+    object.key("type").is(if names.contains(&name) {
+        What::ValueNotYet(name.into())
+    } else {
+        What::OneOf(names, name.into())
+    })
+}
+
+#[cfg(test)]
+#[path = "anthropic_tests.rs"]
+mod tests;

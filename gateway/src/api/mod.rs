@@ -1,0 +1,70 @@
+//! The internal request: what both dialects mean. The wire forms live in [`anthropic`] and [`openai`].
+//!
+//! Nothing here performs I/O. Invariant: a [`ChatRequest`] is complete and in range; what the gateway cannot honour was
+//! refused while it was made, never dropped.
+
+pub mod anthropic;
+mod fault;
+mod fields;
+mod locate;
+pub mod openai;
+mod tape;
+
+pub(crate) use fault::brackets;
+pub use fields::Ignored;
+pub use tape::Scratch;
+
+use zerohop_engine::Conversation;
+
+/// Which API a request speaks; the reply has the same shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// `/v1/messages` and relatives.
+    Anthropic,
+    /// `/v1/chat/completions` and relatives.
+    OpenAi,
+}
+
+/// A request for an answer, in either dialect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChatRequest {
+    /// The dialect of the reply.
+    pub dialect: Dialect,
+    /// The model's name as the client wrote it; the reply repeats it.
+    pub model: String,
+    /// System text and turns; neighbours of one role are merged.
+    pub conversation: Conversation,
+    /// 0 (greedy) to 2; `None`: the default of the dialect, 1.
+    pub temperature: Option<f32>,
+    /// Above 0, at most 1.
+    pub top_p: Option<f32>,
+    /// At least 1.
+    pub top_k: Option<u32>,
+    /// `None`: the worker draws one.
+    pub seed: Option<u64>,
+    /// At least 1; `None` (OpenAI only): to the end of the context.
+    pub max_tokens: Option<u32>,
+    /// Stop texts, none of them empty.
+    pub stop: Vec<String>,
+    /// How to stream; `None`: one JSON document.
+    pub stream: Option<StreamOptions>,
+}
+
+/// How a stream is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamOptions {
+    /// OpenAI: a last chunk with usage. Anthropic streams always carry it.
+    pub include_usage: bool,
+}
+
+/// A request for the length of a prompt (`/v1/messages/count_tokens`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountRequest {
+    /// The model's name as the client wrote it.
+    pub model: String,
+    /// The prompt.
+    pub conversation: Conversation,
+}
+
+#[cfg(test)]
+mod tests;
