@@ -1,0 +1,140 @@
+//! What a configuration refers to outside its file: environment, other files, cores.
+//!
+//! Nothing here is changed, only looked at. Invariant: the rest of `config` reaches the machine through
+//! [`Surroundings`] only, so it is tested without one.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+/// What a configuration may look at.
+pub trait Surroundings {
+    /// An environment variable; `None` if it is not set, or not text.
+    fn env(&self, name: &str) -> Option<String>;
+    /// A text file of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// With a message for the user: missing, unreadable, too large, not UTF-8.
+    fn read(&self, path: &Path, limit: u64) -> io::Result<String>;
+    /// Whether this is a folder.
+    fn is_folder(&self, path: &Path) -> bool;
+    /// Whether this is a file.
+    fn is_file(&self, path: &Path) -> bool;
+    /// The cores that this process may use, ascending; empty if that cannot be found out.
+    fn cores(&self) -> Vec<usize>;
+}
+
+/// The machine that this process runs on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Machine;
+
+impl Surroundings for Machine {
+    fn env(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn read(&self, path: &Path, limit: u64) -> io::Result<String> {
+        let mut text = String::new();
+        File::open(path)?.take(limit + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > limit {
+            return Err(io::Error::other(format!("it is larger than {limit} bytes")));
+        }
+        Ok(text)
+    }
+
+    fn is_folder(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn is_file(&self, path: &Path) -> bool {
+        path.is_file()
+    }
+
+    fn cores(&self) -> Vec<usize> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+            .and_then(core_list)
+            .unwrap_or_default()
+    }
+}
+
+impl Machine {
+    /// The folder of the bundled model: beside the program, where an installation has it, or in the tree that the
+    /// program was built in.
+    ///
+    /// # Errors
+    /// All places that were looked at.
+    pub fn bundled_model() -> Result<PathBuf, String> {
+        let program = std::env::current_exe()
+            .and_then(std::fs::canonicalize)
+            .unwrap_or_default();
+        let places = bundled_places(&program);
+        let found = places.iter().find(|place| place.join("tokenizer.json").is_file());
+        found.cloned().ok_or_else(|| {
+            let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+            format!(
+                "the bundled model is not there: looked in {}; name a model of yours in the configuration",
+                places.join(", ")
+            )
+        })
+    }
+}
+
+/// Where the bundled model of this program may be.
+fn bundled_places(program: &Path) -> Vec<PathBuf> {
+    let folder = program.parent().unwrap_or(Path::new(""));
+    let near = ["models/tiny", "../share/zerohop/models/tiny", "../../models/tiny"];
+    let mut places: Vec<PathBuf> = near.iter().map(|place| folder.join(place)).collect();
+    places.push(PathBuf::from("models/tiny"));
+    places
+}
+
+/// Reads a list of cores as Linux writes it: `0-3,8`.
+fn core_list(text: &str) -> Option<Vec<usize>> {
+    const MOST: usize = 1 << 16;
+    let mut cores = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if last >= MOST {
+            return None;
+        }
+        cores.extend(first..=last);
+    }
+    Some(cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn core_lists_are_read() {
+        for (text, cores) in [
+            ("\t0-3,8\n", Some(vec![0, 1, 2, 3, 8])),
+            ("5", Some(vec![5])),
+            ("", None),
+            ("a-b", None),
+            ("0-99999999", None),
+        ] {
+            assert_eq!(core_list(text), cores, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_cores() {
+        assert!(!Machine.cores().is_empty());
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit() {
+        let path = std::env::current_exe().expect("a test is a program");
+        assert!(Machine.read(&path, 16).is_err());
+        assert!(Machine.read(Path::new("/proc/self/comm"), 64).is_ok());
+        assert!(Machine.read(Path::new("/nowhere/at/all"), 64).is_err());
+    }
+}

@@ -1,0 +1,236 @@
+//! The configuration written back as YAML: every key that has a meaning today, with the value in force.
+//!
+//! Reads nothing. Invariant: what is written is read again as the same [`Config`].
+
+use serde::Serialize;
+
+use super::{
+    Access, Backend, Config, KeySource, Library, Model, ModelPath, ModelSet, Tenant, Workers,
+    parse::{FORMATS, LEVELS, PROVIDERS},
+    units::{show_duration, show_size},
+};
+
+/// The whole configuration.
+pub(super) fn print(config: &Config) -> String {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    // Writing plain values into memory has nothing to fail on.
+    serde_saphyr::to_string_with_options(&Root::of(config), options).unwrap_or_else(|error| format!("# {error}\n"))
+}
+
+#[derive(Serialize)]
+struct Root {
+    server: Server,
+    models: Vec<PrintedModel>,
+    engine: Engine,
+    tenants: Vec<PrintedTenant>,
+    memory: Memory,
+    logging: Logging,
+    metrics: Metrics,
+}
+
+#[derive(Serialize)]
+struct Server {
+    listen: Vec<String>,
+    allow_anonymous: bool,
+    admin: Option<String>,
+    strict: bool,
+    workers: AutoOr<Vec<usize>>,
+    max_connections: usize,
+    keepalive_timeout: String,
+    max_connection_age: String,
+    read_timeout: String,
+    max_header_bytes: String,
+    max_body_bytes: String,
+    drain_timeout: String,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum AutoOr<T> {
+    Auto(&'static str),
+    Own(T),
+}
+
+#[derive(Serialize)]
+struct PrintedModel {
+    id: String,
+    aliases: Vec<String>,
+    backend: PrintedBackend,
+    max_context: Option<usize>,
+    version: Option<String>,
+}
+
+#[derive(Serialize)]
+struct PrintedBackend {
+    onnx: PrintedOnnx,
+}
+
+#[derive(Serialize)]
+struct PrintedOnnx {
+    path: String,
+    provider: &'static str,
+    threads: usize,
+    max_batch: usize,
+    kv_memory: String,
+    queue: usize,
+}
+
+#[derive(Serialize)]
+struct Engine {
+    onnxruntime: String,
+}
+
+#[derive(Serialize)]
+struct PrintedTenant {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys_env: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys_file: Option<String>,
+    models: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Memory {
+    alignment: usize,
+}
+
+#[derive(Serialize)]
+struct Logging {
+    level: &'static str,
+    format: &'static str,
+}
+
+#[derive(Serialize)]
+struct Metrics {
+    labels: Labels,
+    prometheus: Prometheus,
+}
+
+#[derive(Serialize)]
+struct Labels {
+    instance_id: String,
+    region: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Prometheus {
+    enabled: bool,
+}
+
+impl Root {
+    fn of(config: &Config) -> Self {
+        let tenants = match &config.access {
+            Access::Anonymous { .. } => &[],
+            Access::Tenants(tenants) => &tenants[..],
+        };
+        let metrics = &config.metrics;
+        Self {
+            server: Server::of(config),
+            // The bundled model has no path to write: it is what stands for an empty list.
+            models: config.models.iter().filter_map(PrintedModel::of).collect(),
+            engine: Engine {
+                onnxruntime: match &config.engine.onnxruntime {
+                    Library::Auto => "auto".into(),
+                    Library::File(path) => path.display().to_string(),
+                },
+            },
+            tenants: tenants.iter().map(|tenant| PrintedTenant::of(tenant, config)).collect(),
+            memory: Memory {
+                alignment: config.memory.alignment,
+            },
+            logging: Logging {
+                level: word(&LEVELS, config.logging.level),
+                format: word(&FORMATS, config.logging.format),
+            },
+            metrics: Metrics {
+                labels: Labels {
+                    instance_id: metrics.instance_id.as_deref().unwrap_or("auto").into(),
+                    region: metrics.region.as_deref().map(Into::into),
+                },
+                prometheus: Prometheus {
+                    enabled: metrics.prometheus,
+                },
+            },
+        }
+    }
+}
+
+impl Server {
+    fn of(config: &Config) -> Self {
+        let server = &config.server;
+        let connections = &server.connections;
+        Self {
+            listen: server.listen.iter().map(ToString::to_string).collect(),
+            allow_anonymous: config.access == Access::Anonymous { explicit: true },
+            admin: server.admin.map(|address| address.to_string()),
+            strict: server.requests.strict,
+            workers: match &server.workers {
+                Workers::Auto => AutoOr::Auto("auto"),
+                Workers::Cores(cores) => AutoOr::Own(cores.clone()),
+            },
+            max_connections: connections.max,
+            keepalive_timeout: show_duration(connections.keepalive_timeout),
+            max_connection_age: show_duration(connections.max_age),
+            read_timeout: show_duration(connections.read_timeout),
+            max_header_bytes: show_size(server.requests.max_header_bytes as u64),
+            max_body_bytes: show_size(server.requests.max_body_bytes as u64),
+            drain_timeout: show_duration(server.drain_timeout),
+        }
+    }
+}
+
+impl PrintedModel {
+    fn of(model: &Model) -> Option<Self> {
+        let Backend::Onnx(onnx) = &model.backend;
+        let ModelPath::Folder(path) = &onnx.path else {
+            return None;
+        };
+        Some(Self {
+            id: model.id.to_string(),
+            aliases: model.aliases.iter().map(ToString::to_string).collect(),
+            backend: PrintedBackend {
+                onnx: PrintedOnnx {
+                    path: path.display().to_string(),
+                    provider: word(&PROVIDERS, onnx.provider),
+                    threads: onnx.threads,
+                    max_batch: onnx.max_batch,
+                    kv_memory: show_size(onnx.kv_memory as u64),
+                    queue: onnx.queue,
+                },
+            },
+            max_context: model.max_context,
+            version: model.version.as_deref().map(Into::into),
+        })
+    }
+}
+
+impl PrintedTenant {
+    fn of(tenant: &Tenant, config: &Config) -> Self {
+        let (keys_env, keys_file) = match &tenant.source {
+            KeySource::Env(name) => (Some(name.clone()), None),
+            KeySource::File(path) => (None, Some(path.display().to_string())),
+        };
+        let models = match &tenant.models {
+            ModelSet::All => vec!["*".into()],
+            ModelSet::Only(models) => models
+                .iter()
+                .map(|index| config.models[*index].id.to_string())
+                .collect(),
+        };
+        Self {
+            name: tenant.name.to_string(),
+            keys_env,
+            keys_file,
+            models,
+        }
+    }
+}
+
+/// The word for this value.
+fn word<T: PartialEq + Copy>(words: &[(&'static str, T)], value: T) -> &'static str {
+    words
+        .iter()
+        .find(|(_, other)| *other == value)
+        .map_or("", |(word, _)| word)
+}

@@ -1,0 +1,388 @@
+//! The configuration as it stands in the file: every key there is, by section, with the type of its value.
+//!
+//! Meaning, ranges and defaults are `parse`'s. Invariant: a key that is not declared here is refused, and a key under
+//! `later` is refused unless its value states what the product does anyway.
+
+use super::{
+    field::{Address, Amount, At, AutoOr, Field, Known, Later, Now, Read, field, join, no_field, pairs},
+    node::Node,
+    problem::Problems,
+};
+
+/// Declares a section: its fields, then the keys that a later version gives a meaning to, each with the values (besides
+/// null) that may be written today.
+macro_rules! section {
+    (
+        $(#[$doc:meta])*
+        $name:ident { $($field:ident: $type:ty,)* }
+        later { $($later:ident: [$($now:expr),*],)* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub(super) struct $name {
+            $(pub(super) $field: Field<$type>,)*
+        }
+
+        impl $name {
+            const NAMES: &[&str] = &[$(stringify!($field),)*];
+            const LATER: &[Later] = &[$(Later { name: stringify!($later), now: &[$($now),*] },)*];
+        }
+
+        impl Read for $name {
+            const WANTED: &'static str = "a section of keys";
+
+            fn read(node: &Node, key: &str, problems: &mut Problems) -> Option<Self> {
+                #[allow(unused_mut, reason = "a section may have later keys only")]
+                let mut section = Self::default();
+                pairs::<Self>(node, key, problems, |entry, name, key, problems| match name {
+                    $(stringify!($field) => section.$field = field(entry, key, problems),)*
+                    _ => no_field(entry, &key, Self::NAMES, Self::LATER, problems),
+                })?;
+                Some(section)
+            }
+
+            fn keys(key: &str, tell: &mut dyn FnMut(Known<'_>)) {
+                $(<$type>::keys(&join(key, stringify!($field)), tell);)*
+                for later in Self::LATER {
+                    tell(Known { key: &join(key, later.name), later: true });
+                }
+            }
+        }
+    };
+}
+
+/// Reads the whole document.
+pub(super) fn read(document: &Node, problems: &mut Problems) -> Option<Root> {
+    Root::read(document, "", problems)
+}
+
+/// Tells every key, in order.
+pub(super) fn known_keys(tell: &mut dyn FnMut(Known<'_>)) {
+    Root::keys("", tell);
+}
+
+section! {
+    /// The document.
+    Root {
+        server: Server,
+        steering: Steering,
+        models: Vec<At<Model>>,
+        engine: Engine,
+        normalize: Normalize,
+        cache: Cache,
+        safety: Safety,
+        semantic_routing: SemanticRouting,
+        layer: Layer,
+        tenants: Vec<At<Tenant>>,
+        memory: Memory,
+        logging: Logging,
+        metrics: Metrics,
+    }
+    later {}
+}
+
+section! {
+    /// Where to listen, and the limits of connections and requests.
+    Server {
+        listen: Vec<At<Address>>,
+        port: Option<i128>,
+        allow_anonymous: bool,
+        admin: Option<Address>,
+        strict: bool,
+        workers: AutoOr<Vec<At<i128>>>,
+        max_connections: i128,
+        keepalive_timeout: Amount,
+        max_connection_age: Amount,
+        read_timeout: Amount,
+        max_header_bytes: Amount,
+        max_body_bytes: Amount,
+        drain_timeout: Amount,
+    }
+    later {
+        control_socket: [Now::Word("auto")],
+        trusted_proxies: [Now::EmptyList],
+        tls: [],
+    }
+}
+
+section! {
+    /// Which worker takes a connection: today the kernel's hash, whatever of these three words is written.
+    Steering { xdp: Xdp, }
+    later {
+        mode: [Now::Word("auto"), Now::Word("hash"), Now::Word("off")],
+        policy: [],
+    }
+}
+
+section! {
+    /// The program in front of the network stack.
+    Xdp {}
+    later {
+        interface: [],
+        mode: [],
+        syn_rate: [],
+        blocklist: [],
+        spread: [Now::Is(false)],
+    }
+}
+
+section! {
+    /// A model and its names.
+    Model {
+        id: String,
+        aliases: Vec<At<String>>,
+        backend: Backend,
+        max_context: Option<i128>,
+        version: Option<String>,
+    }
+    later {
+        equivalents: [Now::EmptyList],
+        normalize: [Now::Is(false)],
+        cost: [Now::Number(1.0)],
+        shard: [Now::Is(false)],
+    }
+}
+
+section! {
+    /// Where a model runs.
+    Backend { onnx: Onnx, }
+    later { http: [], }
+}
+
+section! {
+    /// A model that runs in this process.
+    Onnx {
+        path: String,
+        provider: String,
+        threads: i128,
+        max_batch: i128,
+        kv_memory: Amount,
+        queue: i128,
+    }
+    later { deadline: [], }
+}
+
+section! {
+    /// What all in-process models share.
+    Engine { onnxruntime: String, }
+    later {}
+}
+
+section! {
+    /// One form of text before tokenising: not done today.
+    Normalize {}
+    later {
+        enabled: [Now::Is(false)],
+        unicode: [Now::Word("keep")],
+        quotes: [Now::Word("keep")],
+        dashes: [Now::Word("keep")],
+        whitespace: [Now::Word("keep")],
+        code_hints: [Now::Is(false)],
+    }
+}
+
+section! {
+    /// Stored answers: none today.
+    Cache {
+        local: CacheLocal,
+        compaction: Switch,
+        heat: CacheHeat,
+    }
+    later {
+        type: [Now::Word("off")],
+        size_mb: [],
+        compression: [Now::Word("none")],
+        index_path: [],
+        data_path: [],
+        context_hash_version: [],
+        policy: [Now::Word("off")],
+        tools: [Now::Is(false)],
+        scope: [],
+        ttl: [],
+        buckets: [],
+        templates: [Now::EmptyList],
+    }
+}
+
+section! {
+    /// A folder for both files of the cache.
+    CacheLocal {}
+    later { path: [], }
+}
+
+section! {
+    /// How fast an entry's heat falls.
+    CacheHeat {}
+    later {
+        decay: [],
+        interval: [],
+        half_life: [],
+        probation: [],
+    }
+}
+
+section! {
+    /// Something that is off today.
+    Switch {}
+    later { enabled: [Now::Is(false)], }
+}
+
+section! {
+    /// Rules for answers: none today.
+    Safety { constraints: Constraints, }
+    later {}
+}
+
+section! {
+    /// The rules.
+    Constraints {}
+    later {
+        enabled: [Now::Is(false)],
+        rules_path: [],
+    }
+}
+
+section! {
+    /// A choice of model by what a request says: not made today.
+    SemanticRouting {
+        bootstrap: Bootstrap,
+        collect: Collect,
+    }
+    later {
+        enabled: [Now::Is(false)],
+        adapter_path: [],
+        threshold: [],
+        rules: [Now::EmptySection],
+        fallback_strategy: [Now::Word("requested")],
+        fallback_weights: [Now::EmptySection],
+        switch_budget: [],
+    }
+}
+
+section! {
+    /// Rules before there is an adapter.
+    Bootstrap {}
+    later {
+        days: [],
+        samples: [],
+    }
+}
+
+section! {
+    /// Samples for an adapter.
+    Collect {}
+    later {
+        enabled: [Now::Is(false)],
+        path: [],
+        size_mb: [],
+    }
+}
+
+section! {
+    /// The resilience layer: off today.
+    Layer {
+        release: Release,
+        hedge: Hedge,
+        shards: Shards,
+    }
+    later {
+        default_hint: [],
+        fallback_status: [],
+        error_body: [Now::Word("standard")],
+        retry_budget: [],
+        resume: [Now::Is(false)],
+    }
+}
+
+section! {
+    /// A gradual release of the layer.
+    Release {}
+    later {
+        name: [],
+        percent: [],
+        probe: [],
+    }
+}
+
+section! {
+    /// A second attempt before the first has failed.
+    Hedge {}
+    later {
+        after: [],
+        budget: [],
+    }
+}
+
+section! {
+    /// Long requests over several nodes.
+    Shards {}
+    later {
+        nodes: [Now::EmptyList],
+        chunk_tokens: [],
+        from_tokens: [],
+        shm_size: [],
+    }
+}
+
+section! {
+    /// Who may ask, and for what.
+    Tenant {
+        name: String,
+        keys_env: Option<String>,
+        keys_file: Option<String>,
+        models: Vec<At<String>>,
+    }
+    later {
+        requests_per_minute: [],
+        tokens_per_minute: [],
+    }
+}
+
+section! {
+    /// Buffers.
+    Memory { alignment: i128, }
+    later { lock: [Now::Is(false)], }
+}
+
+section! {
+    /// The log.
+    Logging {
+        level: String,
+        format: String,
+    }
+    later {}
+}
+
+section! {
+    /// What is counted, and where it is read.
+    Metrics {
+        labels: Labels,
+        prometheus: Prometheus,
+        otlp: Otlp,
+    }
+    later { prefix: [], }
+}
+
+section! {
+    /// Labels on every metric.
+    Labels {
+        instance_id: String,
+        region: Option<String>,
+    }
+    later {}
+}
+
+section! {
+    /// `/metrics`.
+    Prometheus { enabled: bool, }
+    later {}
+}
+
+section! {
+    /// Sending metrics and traces away: not done today.
+    Otlp {}
+    later {
+        endpoint: [],
+        traces: [],
+    }
+}
