@@ -1,0 +1,317 @@
+//! What is counted: by each worker for itself, merged when somebody asks, shown as Prometheus text.
+//!
+//! Nothing here decides anything, and no label comes from a client. Invariant: counting takes no lock and no
+//! allocation; each [`WorkerMetrics`] has one writer.
+
+mod cell;
+mod labels;
+mod process;
+mod render;
+mod text;
+mod vllm;
+
+pub use cell::{Counter, Gauge, Histogram};
+pub use labels::{FinishedReason, Route, dialect_name, error_name};
+pub use process::ProcessGauges;
+pub use render::{CONTENT_TYPE, Common, ModelScrape, Scrape, render};
+
+use crate::{api::Dialect, error::ErrorKind};
+use labels::{CLASSES, DIALECTS, ERRORS, class};
+use zerohop_ring::IoStats;
+
+const MICRO: u64 = 1_000;
+const MILLI: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// From the last byte of a request to a [`crate::api::ChatRequest`].
+const PARSE: &[u64] = &[
+    MICRO,
+    2 * MICRO,
+    5 * MICRO,
+    10 * MICRO,
+    20 * MICRO,
+    50 * MICRO,
+    100 * MICRO,
+    200 * MICRO,
+    500 * MICRO,
+    MILLI,
+    5 * MILLI,
+    20 * MILLI,
+    100 * MILLI,
+];
+
+/// From acceptance by the engine to the first prefill.
+const QUEUE: &[u64] = &[
+    100 * MICRO,
+    MILLI,
+    5 * MILLI,
+    10 * MILLI,
+    25 * MILLI,
+    50 * MILLI,
+    100 * MILLI,
+    250 * MILLI,
+    500 * MILLI,
+    SECOND,
+    2_500 * MILLI,
+    5 * SECOND,
+    10 * SECOND,
+    30 * SECOND,
+    60 * SECOND,
+];
+
+/// From the last byte of a request to the first token: vLLM's bounds, so that its dashboards compare.
+const FIRST_TOKEN: &[u64] = &[
+    MILLI,
+    5 * MILLI,
+    10 * MILLI,
+    20 * MILLI,
+    40 * MILLI,
+    60 * MILLI,
+    80 * MILLI,
+    100 * MILLI,
+    250 * MILLI,
+    500 * MILLI,
+    750 * MILLI,
+    SECOND,
+    2_500 * MILLI,
+    5 * SECOND,
+    7_500 * MILLI,
+    10 * SECOND,
+    20 * SECOND,
+    40 * SECOND,
+    80 * SECOND,
+    160 * SECOND,
+    640 * SECOND,
+];
+
+/// Between tokens: the bounds of OpenTelemetry's `gen_ai.server.time_per_output_token`, and smaller ones for small
+/// models.
+const PER_TOKEN: &[u64] = &[
+    100 * MICRO,
+    250 * MICRO,
+    500 * MICRO,
+    MILLI,
+    2_500 * MICRO,
+    5 * MILLI,
+    10 * MILLI,
+    25 * MILLI,
+    50 * MILLI,
+    75 * MILLI,
+    100 * MILLI,
+    150 * MILLI,
+    200 * MILLI,
+    300 * MILLI,
+    400 * MILLI,
+    500 * MILLI,
+    750 * MILLI,
+    SECOND,
+    2_500 * MILLI,
+];
+
+/// A whole request, and the engine's part of it.
+const TOTAL: &[u64] = &[
+    MILLI,
+    2 * MILLI,
+    5 * MILLI,
+    10 * MILLI,
+    20 * MILLI,
+    50 * MILLI,
+    100 * MILLI,
+    200 * MILLI,
+    300 * MILLI,
+    500 * MILLI,
+    800 * MILLI,
+    SECOND,
+    1_500 * MILLI,
+    2 * SECOND,
+    2_500 * MILLI,
+    5 * SECOND,
+    10 * SECOND,
+    15 * SECOND,
+    20 * SECOND,
+    30 * SECOND,
+    60 * SECOND,
+    120 * SECOND,
+    240 * SECOND,
+    600 * SECOND,
+];
+
+const REQUEST_CELLS: usize = Route::ALL.len() * DIALECTS.len() * CLASSES.len();
+
+/// What one worker counts. Aligned to two cache lines, which processors fetch together, so that workers do not slow
+/// each other down.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct WorkerMetrics {
+    requests: [Counter; REQUEST_CELLS],
+    errors: [Counter; ERRORS.len()],
+    /// Requests whose client left before the reply was complete.
+    pub client_gone: Counter,
+    /// Fields of request bodies that nobody knows and that were ignored.
+    pub unknown_fields: Counter,
+    /// Connections accepted.
+    pub connections_accepted: Counter,
+    /// Connections refused since all places were taken.
+    pub connections_refused: Counter,
+    /// Connections open now.
+    pub connections_open: Gauge,
+    /// Requests begun and not yet answered in full.
+    pub requests_in_flight: Gauge,
+    /// From the last byte of a request to its meaning.
+    pub parse: Histogram,
+    io: IoCounters,
+}
+
+impl Default for WorkerMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What one worker counts for one model; it lives with the model, so that a reload brings and takes it. Durations are in
+/// nanoseconds.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct ModelMetrics {
+    /// From acceptance by the engine to the first prefill.
+    pub queue: Histogram,
+    /// From the last byte of the request to the first token.
+    pub first_token: Histogram,
+    /// Between a token and the one before it.
+    pub per_token: Histogram,
+    /// From the first byte of the request to the last of the reply.
+    pub total: Histogram,
+    /// The engine alone: from the first prefill to the last token, without network, parsing and queue.
+    pub inference: Histogram,
+    /// Tokens of prompts, cached ones included.
+    pub prompt_tokens: Counter,
+    /// Tokens of prompts that came from the prefix cache.
+    pub cached_tokens: Counter,
+    /// Tokens generated.
+    pub generated_tokens: Counter,
+    finished: [Counter; FinishedReason::ALL.len()],
+}
+
+/// The latest [`IoStats`] of the worker's ring.
+#[derive(Debug, Default)]
+struct IoCounters {
+    syscalls: Counter,
+    turns: Counter,
+    sleeps: Counter,
+    buffers_exhausted: Counter,
+    short_sends: Counter,
+    bytes_received: Counter,
+    bytes_sent: Counter,
+}
+
+impl WorkerMetrics {
+    /// Zeros.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            requests: [const { Counter::new() }; REQUEST_CELLS],
+            errors: [const { Counter::new() }; ERRORS.len()],
+            client_gone: Counter::default(),
+            unknown_fields: Counter::default(),
+            connections_accepted: Counter::default(),
+            connections_refused: Counter::default(),
+            connections_open: Gauge::default(),
+            requests_in_flight: Gauge::default(),
+            parse: Histogram::new(PARSE),
+            io: IoCounters::default(),
+        }
+    }
+
+    /// Counts a request that was answered with this status (499 if the client left before there was one).
+    pub fn request(&self, route: Route, dialect: Option<Dialect>, status: u16) {
+        self.requests[request_cell(route, dialect, class(status))].increment();
+    }
+
+    /// Counts an error that a client was told of.
+    pub fn error(&self, kind: ErrorKind) {
+        self.errors[kind as usize].increment();
+    }
+
+    /// Shows the ring's own counters; to be called now and then, for example before the worker sleeps.
+    pub fn publish_io(&self, stats: &IoStats) {
+        self.io.syscalls.mirror(stats.syscalls);
+        self.io.turns.mirror(stats.turns);
+        self.io.sleeps.mirror(stats.sleeps);
+        self.io.buffers_exhausted.mirror(stats.buffers_exhausted);
+        self.io.short_sends.mirror(stats.short_sends);
+        self.io.bytes_received.mirror(stats.bytes_received);
+        self.io.bytes_sent.mirror(stats.bytes_sent);
+    }
+}
+
+impl ModelMetrics {
+    /// Zeros.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            queue: Histogram::new(QUEUE),
+            first_token: Histogram::new(FIRST_TOKEN),
+            per_token: Histogram::new(PER_TOKEN),
+            total: Histogram::new(TOTAL),
+            inference: Histogram::new(TOTAL),
+            prompt_tokens: Counter::default(),
+            cached_tokens: Counter::default(),
+            generated_tokens: Counter::default(),
+            finished: Default::default(),
+        }
+    }
+
+    /// Counts an answer that ended like this.
+    pub fn finished(&self, reason: FinishedReason) {
+        self.finished[reason as usize].increment();
+    }
+}
+
+impl Default for ModelMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn request_cell(route: Route, dialect: Option<Dialect>, class: usize) -> usize {
+    let dialect = match dialect {
+        Some(Dialect::Anthropic) => 0,
+        Some(Dialect::OpenAi) => 1,
+        None => 2,
+    };
+    (route as usize * DIALECTS.len() + dialect) * CLASSES.len() + class
+}
+
+/// What an engine says of itself at one moment; counts are since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineGauges {
+    /// Jobs accepted and not yet in the batch.
+    pub waiting: u64,
+    /// Sequences in the batch.
+    pub running: u64,
+    /// The largest batch so far.
+    pub batch_peak: u64,
+    /// Runs of the model.
+    pub steps: u64,
+    /// Tokens generated.
+    pub decode_tokens: u64,
+    /// Tokens of prompts computed.
+    pub prefill_tokens: u64,
+    /// Jobs cancelled by their submitter.
+    pub cancelled: u64,
+    /// Jobs that failed.
+    pub failed: u64,
+    /// Key-value memory in use, in the unit of `kv_capacity`.
+    pub kv_used: u64,
+    /// Key-value memory there is; 0 if the engine has none.
+    pub kv_capacity: u64,
+    /// Jobs rejected since the queue was full.
+    pub rejected: u64,
+    /// Nanoseconds spent in runs of the model.
+    pub run_nanos: u64,
+    /// Nanoseconds that the engine's thread spent around them.
+    pub own_nanos: u64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,389 @@
+//! A scrape: the cells of all workers and what engines and kernel say, as one Prometheus document.
+//!
+//! Own names start with `zerohop_`; beside them stand `inference_latency_ms`, the names of vLLM and the usual `process_`
+//! ones.
+//! Invariant: reading changes nothing, and a family has the same labels each time.
+
+use std::sync::Arc;
+
+use super::{
+    EngineGauges, FIRST_TOKEN, Histogram, IoCounters, ModelMetrics, PARSE, PER_TOKEN, ProcessGauges, QUEUE, Route,
+    TOTAL, WorkerMetrics,
+    cell::{Counter, Merged},
+    labels::{CLASSES, DIALECTS, ERRORS, dialect_name, error_name},
+    request_cell,
+    text::{Kind, Text, Unit},
+    vllm,
+};
+
+/// The `content-type` of the document.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What does not change while the process lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Common {
+    /// Label `instance_id` of every sample.
+    pub instance_id: String,
+    /// Label `region` of every sample.
+    pub region: Option<String>,
+    /// When the process started, in seconds since 1970.
+    pub start_time: u64,
+}
+
+/// What a scrape shows.
+#[derive(Debug)]
+pub struct Scrape<'a> {
+    /// What every sample says.
+    pub common: &'a Common,
+    /// All workers.
+    pub workers: &'a [Arc<WorkerMetrics>],
+    /// All models.
+    pub models: &'a [ModelScrape<'a>],
+    /// This process.
+    pub process: ProcessGauges,
+    /// Lines that the log lost, see [`crate::log::Log::dropped`].
+    pub log_lines_dropped: u64,
+}
+
+/// A model and its engine.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelScrape<'a> {
+    /// Label `model`: the name that clients use.
+    pub name: &'a str,
+    /// Label `model_version`.
+    pub version: &'a str,
+    /// What its engine says.
+    pub engine: EngineGauges,
+    /// What each worker counts for it.
+    pub cells: &'a [ModelMetrics],
+}
+
+/// Appends the document.
+pub fn render(scrape: &Scrape<'_>, out: &mut Vec<u8>) {
+    let mut common = vec![("instance_id", scrape.common.instance_id.as_str())];
+    common.extend(scrape.common.region.as_deref().map(|region| ("region", region)));
+    let mut text = Text::new(out, &common);
+    process(&mut text, scrape);
+    requests(&mut text, scrape.workers);
+    connections(&mut text, scrape.workers);
+    rings(&mut text, scrape.workers);
+    engines(&mut text, scrape.models);
+    latencies(&mut text, scrape);
+    vllm::render(&mut text, scrape);
+}
+
+fn process(text: &mut Text<'_>, scrape: &Scrape<'_>) {
+    text.family("zerohop_build_info", Kind::Gauge, "Always 1; the version is a label.")
+        .add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.family("zerohop_workers", Kind::Gauge, "Worker threads.")
+        .add(&[], scrape.workers.len() as u64);
+    text.family(
+        "zerohop_log_lines_dropped_total",
+        Kind::Counter,
+        "Log lines lost since the log's reader was too slow.",
+    )
+    .add(&[], scrape.log_lines_dropped);
+    text.family(
+        "process_start_time_seconds",
+        Kind::Gauge,
+        "Start of the process since 1970.",
+    )
+    .add(&[], scrape.common.start_time);
+    let gauges = [
+        (
+            "process_resident_memory_bytes",
+            "Resident memory.",
+            scrape.process.resident_bytes,
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "Reserved address space.",
+            scrape.process.virtual_bytes,
+        ),
+        ("process_threads", "Threads of the process.", scrape.process.threads),
+    ];
+    for (name, help, value) in gauges {
+        if let Some(value) = value {
+            text.family(name, Kind::Gauge, help).add(&[], value);
+        }
+    }
+}
+
+/// Sums one counter over all workers.
+pub(super) fn sum(workers: &[Arc<WorkerMetrics>], value: impl Fn(&WorkerMetrics) -> u64) -> u64 {
+    workers.iter().map(|worker| value(worker)).sum()
+}
+
+fn requests(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
+    let mut family = text.family(
+        "zerohop_requests_total",
+        Kind::Counter,
+        "Requests answered, by route, dialect and status class.",
+    );
+    for (route, dialect) in Route::ALL
+        .into_iter()
+        .flat_map(|route| DIALECTS.map(|dialect| (route, dialect)))
+    {
+        for (class, class_name) in CLASSES.into_iter().enumerate() {
+            let count = sum(workers, |worker| {
+                worker.requests[request_cell(route, dialect, class)].get()
+            });
+            // Most combinations cannot occur; a series begins with its first request.
+            if count > 0 {
+                let labels = [
+                    ("route", route.name()),
+                    ("dialect", dialect_name(dialect)),
+                    ("status", class_name),
+                ];
+                family.add(&labels, count);
+            }
+        }
+    }
+    let mut family = text.family(
+        "zerohop_rejected_total",
+        Kind::Counter,
+        "Requests that got an error, by its kind.",
+    );
+    for kind in ERRORS {
+        let count = sum(workers, |worker| worker.errors[kind as usize].get());
+        family.add(&[("reason", error_name(kind))], count);
+    }
+    text.family(
+        "zerohop_client_gone_total",
+        Kind::Counter,
+        "Requests whose client left before the reply was complete.",
+    )
+    .add(&[], sum(workers, |worker| worker.client_gone.get()));
+    text.family(
+        "zerohop_unknown_fields_total",
+        Kind::Counter,
+        "Unknown fields of request bodies that were ignored.",
+    )
+    .add(&[], sum(workers, |worker| worker.unknown_fields.get()));
+    text.family(
+        "zerohop_requests_in_flight",
+        Kind::Gauge,
+        "Requests begun and not yet answered in full.",
+    )
+    .add(&[], sum(workers, |worker| worker.requests_in_flight.get()));
+    let parse = Merged::of(PARSE, workers.iter().map(|worker| &worker.parse));
+    text.family(
+        "zerohop_parse_seconds",
+        Kind::Histogram,
+        "From the last byte of a request to its meaning.",
+    )
+    .add_histogram(&[], &parse, Unit::Seconds);
+}
+
+/// A family with one sample for each worker.
+fn by_worker(
+    text: &mut Text<'_>,
+    workers: &[Arc<WorkerMetrics>],
+    (name, kind, help): (&str, Kind, &str),
+    value: impl Fn(&WorkerMetrics) -> u64,
+) {
+    let mut family = text.family(name, kind, help);
+    for (index, worker) in workers.iter().enumerate() {
+        family.add(&[("worker", &index.to_string())], value(worker));
+    }
+}
+
+fn connections(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
+    let family = (
+        "zerohop_connections_accepted_total",
+        Kind::Counter,
+        "Connections accepted.",
+    );
+    by_worker(text, workers, family, |worker| worker.connections_accepted.get());
+    let family = (
+        "zerohop_connections_refused_total",
+        Kind::Counter,
+        "Connections refused: all places were taken.",
+    );
+    by_worker(text, workers, family, |worker| worker.connections_refused.get());
+    let family = ("zerohop_connections_open", Kind::Gauge, "Connections open now.");
+    by_worker(text, workers, family, |worker| worker.connections_open.get());
+}
+
+fn rings(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
+    type Row = (&'static str, &'static str, fn(&IoCounters) -> &Counter);
+    const ROWS: [Row; 7] = [
+        ("zerohop_received_bytes_total", "Bytes received from clients.", |io| {
+            &io.bytes_received
+        }),
+        ("zerohop_sent_bytes_total", "Bytes sent to clients.", |io| {
+            &io.bytes_sent
+        }),
+        (
+            "zerohop_ring_syscalls_total",
+            "System calls made by the worker's loop.",
+            |io| &io.syscalls,
+        ),
+        ("zerohop_ring_turns_total", "Turns of the worker's loop.", |io| {
+            &io.turns
+        }),
+        ("zerohop_ring_sleeps_total", "Turns that slept.", |io| &io.sleeps),
+        (
+            "zerohop_ring_buffers_exhausted_total",
+            "Times that the receive buffers ran out.",
+            |io| &io.buffers_exhausted,
+        ),
+        (
+            "zerohop_ring_short_sends_total",
+            "Sends that the kernel took only in part.",
+            |io| &io.short_sends,
+        ),
+    ];
+    for (name, help, cell) in ROWS {
+        by_worker(text, workers, (name, Kind::Counter, help), |worker| {
+            cell(&worker.io).get()
+        });
+    }
+}
+
+fn own_labels<'a>(model: &ModelScrape<'a>) -> [(&'static str, &'a str); 2] {
+    [("model", model.name), ("model_version", model.version)]
+}
+
+fn engines(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
+    type Row = (&'static str, Kind, &'static str, fn(&EngineGauges) -> u64);
+    const ROWS: [Row; 11] = [
+        (
+            "zerohop_engine_waiting",
+            Kind::Gauge,
+            "Jobs that wait for the batch.",
+            |engine| engine.waiting,
+        ),
+        (
+            "zerohop_engine_running",
+            Kind::Gauge,
+            "Sequences in the batch.",
+            |engine| engine.running,
+        ),
+        (
+            "zerohop_engine_batch_peak",
+            Kind::Gauge,
+            "The largest batch so far.",
+            |engine| engine.batch_peak,
+        ),
+        (
+            "zerohop_engine_kv_used",
+            Kind::Gauge,
+            "Key-value memory in use.",
+            |engine| engine.kv_used,
+        ),
+        (
+            "zerohop_engine_kv_capacity",
+            Kind::Gauge,
+            "Key-value memory there is, in the same unit.",
+            |engine| engine.kv_capacity,
+        ),
+        (
+            "zerohop_engine_steps_total",
+            Kind::Counter,
+            "Runs of the model.",
+            |engine| engine.steps,
+        ),
+        (
+            "zerohop_engine_decode_tokens_total",
+            Kind::Counter,
+            "Tokens generated.",
+            |engine| engine.decode_tokens,
+        ),
+        (
+            "zerohop_engine_prefill_tokens_total",
+            Kind::Counter,
+            "Tokens of prompts computed.",
+            |engine| engine.prefill_tokens,
+        ),
+        (
+            "zerohop_engine_cancelled_total",
+            Kind::Counter,
+            "Jobs cancelled by their submitter.",
+            |engine| engine.cancelled,
+        ),
+        (
+            "zerohop_engine_rejected_total",
+            Kind::Counter,
+            "Jobs rejected since the queue was full.",
+            |engine| engine.rejected,
+        ),
+        (
+            "zerohop_engine_failed_total",
+            Kind::Counter,
+            "Jobs that failed.",
+            |engine| engine.failed,
+        ),
+    ];
+    for (name, kind, help, value) in ROWS {
+        let mut family = text.family(name, kind, help);
+        for model in models {
+            family.add(&own_labels(model), value(&model.engine));
+        }
+    }
+    let mut family = text.family(
+        "zerohop_engine_busy_seconds_total",
+        Kind::Counter,
+        "Time of the engine's thread: in the model, and around it.",
+    );
+    for model in models {
+        let [name, version] = own_labels(model);
+        for (part, nanos) in [("model", model.engine.run_nanos), ("scheduler", model.engine.own_nanos)] {
+            family.add_nanos(&[name, version, ("part", part)], nanos, Unit::Seconds);
+        }
+    }
+}
+
+/// A histogram of each model, over all workers.
+pub(super) fn by_model(
+    text: &mut Text<'_>,
+    scrape: &Scrape<'_>,
+    (name, help, unit): (&str, &str, Unit),
+    labels: for<'m> fn(&ModelScrape<'m>) -> [(&'static str, &'m str); 2],
+    (bounds, cell): (&'static [u64], fn(&ModelMetrics) -> &Histogram),
+) {
+    let mut family = text.family(name, Kind::Histogram, help);
+    for model in scrape.models {
+        let parts = model.cells.iter().map(cell);
+        family.add_histogram(&labels(model), &Merged::of(bounds, parts), unit);
+    }
+}
+
+fn latencies(text: &mut Text<'_>, scrape: &Scrape<'_>) {
+    let family = (
+        "inference_latency_ms",
+        "The engine alone, from the first prefill to the last token.",
+        Unit::Millis,
+    );
+    by_model(text, scrape, family, own_labels, (TOTAL, |model| &model.inference));
+    let family = (
+        "zerohop_queue_seconds",
+        "From acceptance by the engine to the first prefill.",
+        Unit::Seconds,
+    );
+    by_model(text, scrape, family, own_labels, (QUEUE, |model| &model.queue));
+    let family = (
+        "zerohop_first_token_seconds",
+        "From the last byte of a request to the first token.",
+        Unit::Seconds,
+    );
+    by_model(
+        text,
+        scrape,
+        family,
+        own_labels,
+        (FIRST_TOKEN, |model| &model.first_token),
+    );
+    let family = (
+        "zerohop_token_seconds",
+        "Between a token and the one before it.",
+        Unit::Seconds,
+    );
+    by_model(text, scrape, family, own_labels, (PER_TOKEN, |model| &model.per_token));
+    let family = (
+        "zerohop_request_seconds",
+        "From the first byte of a request to the last of the reply.",
+        Unit::Seconds,
+    );
+    by_model(text, scrape, family, own_labels, (TOTAL, |model| &model.total));
+}

@@ -1,0 +1,415 @@
+//! The document as a scraper reads it: by a strict reader of the format, then by the samples that were counted.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use super::*;
+
+/// What a strict reader found: families with their kinds, and every sample as it stands on its line.
+#[derive(Default)]
+struct Document {
+    kinds: BTreeMap<String, String>,
+    samples: BTreeMap<String, f64>,
+}
+
+fn is_name(text: &str) -> bool {
+    let first = text
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphabetic() || b"_:".contains(&byte));
+    first
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_:".contains(&byte))
+}
+
+/// The name of a sample and its label pairs; fails on anything that the format does not allow.
+fn read_series(series: &str) -> (&str, Vec<(String, String)>) {
+    let Some((name, rest)) = series.split_once('{') else {
+        assert!(is_name(series), "{series}");
+        return (series, Vec::new());
+    };
+    assert!(is_name(name), "{series}");
+    let mut rest = rest.strip_suffix('}').expect("closed");
+    let mut pairs = Vec::new();
+    while !rest.is_empty() {
+        let (label, behind) = rest.split_once("=\"").expect("label and quote");
+        assert!(is_name(label) && !label.contains(':'), "{series}");
+        let mut value = String::new();
+        let mut chars = behind.char_indices();
+        let end = loop {
+            match chars.next().expect("closing quote") {
+                (at, '"') => break at,
+                (_, '\\') => match chars.next().expect("escaped").1 {
+                    'n' => value.push('\n'),
+                    escaped @ ('\\' | '"') => value.push(escaped),
+                    other => panic!("escape {other}: {series}"),
+                },
+                (_, char) => value.push(char),
+            }
+        };
+        pairs.push((label.to_owned(), value));
+        rest = &behind[end + 1..];
+        assert!(rest.is_empty() || rest.starts_with(','), "{series}");
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+    let labels: HashSet<_> = pairs.iter().map(|(label, _)| label).collect();
+    assert_eq!(labels.len(), pairs.len(), "labels differ: {series}");
+    (name, pairs)
+}
+
+fn read(text: &str) -> Document {
+    let mut document = Document::default();
+    let mut family = (String::new(), String::new());
+    assert!(text.ends_with('\n'));
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').expect("name and help");
+            assert!(is_name(name) && help.ends_with('.'), "{line}");
+            family = (name.to_owned(), String::new());
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').expect("name and kind");
+            assert_eq!(name, family.0, "behind its help");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(
+                document.kinds.insert(name.to_owned(), kind.to_owned()).is_none(),
+                "announced twice: {line}"
+            );
+            family.1 = kind.to_owned();
+        } else {
+            let (series, value) = line.rsplit_once(' ').expect("series and value");
+            let (name, pairs) = read_series(series);
+            let stem = name.strip_prefix(family.0.as_str()).expect("in its family");
+            let histogram = ["_bucket", "_sum", "_count"].contains(&stem);
+            assert!(
+                if family.1 == "histogram" {
+                    histogram
+                } else {
+                    stem.is_empty()
+                },
+                "{line}"
+            );
+            assert_eq!(
+                stem == "_bucket",
+                pairs.iter().any(|(label, _)| label == "le"),
+                "{line}"
+            );
+            let value: f64 = value.parse().expect("a number");
+            assert!(value >= 0.0 && value.is_finite(), "{line}");
+            assert!(
+                document.samples.insert(series.to_owned(), value).is_none(),
+                "twice: {line}"
+            );
+        }
+    }
+    document
+}
+
+/// Buckets rise with their bounds and in count, and the last one is the count.
+fn check_histograms(text: &str) -> usize {
+    let mut histograms = 0;
+    let mut last: Option<(f64, f64)> = None;
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').expect("series and value");
+        let (name, pairs) = read_series(series);
+        let value: f64 = value.parse().expect("a number");
+        if let Some((_, bound)) = pairs.iter().find(|(label, _)| label == "le") {
+            let bound = if bound == "+Inf" {
+                f64::INFINITY
+            } else {
+                bound.parse().expect("a bound")
+            };
+            let (below, count) = last.unwrap_or((0.0, 0.0));
+            assert!(bound > below && value >= count, "{line}");
+            last = Some((bound, value));
+        } else if name.ends_with("_count") {
+            assert_eq!(last.take(), Some((f64::INFINITY, value)), "{line}");
+            histograms += 1;
+        }
+    }
+    histograms
+}
+
+fn workers() -> Vec<Arc<WorkerMetrics>> {
+    let workers: Vec<_> = (0..2).map(|_| Arc::new(WorkerMetrics::new())).collect();
+    for (index, worker) in workers.iter().enumerate() {
+        let by = index as u64 + 1;
+        worker.request(Route::Messages, Some(Dialect::Anthropic), 200);
+        worker.request(Route::ChatCompletions, Some(Dialect::OpenAi), 503);
+        worker.request(Route::Other, None, 404);
+        worker.error(ErrorKind::QueueFull);
+        worker.client_gone.add(by);
+        worker.unknown_fields.add(10 * by);
+        worker.connections_accepted.add(100 * by);
+        worker.connections_refused.increment();
+        worker.connections_open.set(by);
+        worker.requests_in_flight.set(3);
+        worker.parse.observe(1_500 * by);
+        worker.publish_io(&IoStats {
+            syscalls: 1,
+            turns: 2,
+            sleeps: 3,
+            buffers_exhausted: 4,
+            short_sends: 5,
+            bytes_received: 6 * by,
+            bytes_sent: 7 * by,
+        });
+    }
+    workers
+}
+
+/// What two workers count for one model.
+fn cells() -> [ModelMetrics; 2] {
+    let cells = [ModelMetrics::new(), ModelMetrics::new()];
+    for model in &cells {
+        model.queue.observe(2_000_000);
+        model.first_token.observe(30_000_000);
+        model.per_token.observe_many(4_000_000, 5);
+        model.total.observe(1_000_000_000);
+        model.inference.observe(900_000_000);
+        model.prompt_tokens.add(20);
+        model.cached_tokens.add(4);
+        model.generated_tokens.add(6);
+        model.finished(FinishedReason::Stop);
+        model.finished(FinishedReason::Abort);
+    }
+    cells
+}
+
+fn document(region: Option<&str>) -> String {
+    let engine = EngineGauges {
+        waiting: 3,
+        running: 4,
+        batch_peak: 8,
+        steps: 1000,
+        decode_tokens: 900,
+        prefill_tokens: 5000,
+        cancelled: 2,
+        failed: 1,
+        kv_used: 64,
+        kv_capacity: 256,
+        rejected: 7,
+        run_nanos: 1_500_000_000,
+        own_nanos: 250_000_000,
+    };
+    let scrape = Scrape {
+        common: &Common {
+            instance_id: "node \"1\"".into(),
+            region: region.map(Into::into),
+            start_time: 1_700_000_000,
+        },
+        workers: &workers(),
+        models: &[
+            ModelScrape {
+                name: "idle",
+                version: "v0",
+                engine: EngineGauges::default(),
+                cells: &[],
+            },
+            ModelScrape {
+                name: "tiny",
+                version: "v1",
+                engine,
+                cells: &cells(),
+            },
+        ],
+        process: ProcessGauges {
+            resident_bytes: Some(1 << 40),
+            virtual_bytes: None,
+            threads: Some(9),
+        },
+        log_lines_dropped: 11,
+    };
+    let mut out = Vec::new();
+    render(&scrape, &mut out);
+    String::from_utf8(out).expect("text")
+}
+
+#[test]
+fn a_strict_reader_accepts_the_document() {
+    for region in [None, Some("eu")] {
+        let text = document(region);
+        let document = read(&text);
+        for series in document.samples.keys() {
+            let (_, pairs) = read_series(series);
+            let common = |label: &str| {
+                pairs
+                    .iter()
+                    .find(|(other, _)| other == label)
+                    .map(|(_, value)| value.as_str())
+            };
+            assert_eq!(
+                (common("instance_id"), common("region")),
+                (Some("node \"1\""), region),
+                "{series}"
+            );
+        }
+        // Parsing, and nine of each model.
+        assert_eq!(check_histograms(&text), 1 + 2 * 9);
+    }
+}
+
+#[test]
+fn counted_values_are_shown() {
+    let text = document(None);
+    let document = read(&text);
+    let table = [
+        (
+            r#"zerohop_requests_total{route="messages",dialect="anthropic",status="2xx""#,
+            2.0,
+        ),
+        (
+            r#"zerohop_requests_total{route="chat_completions",dialect="openai",status="5xx""#,
+            2.0,
+        ),
+        (
+            r#"zerohop_requests_total{route="other",dialect="none",status="4xx""#,
+            2.0,
+        ),
+        (r#"zerohop_rejected_total{reason="queue_full""#, 2.0),
+        (r#"zerohop_rejected_total{reason="bad_http""#, 0.0),
+        ("zerohop_client_gone_total{", 3.0),
+        ("zerohop_unknown_fields_total{", 30.0),
+        ("zerohop_requests_in_flight{", 6.0),
+        (
+            r#"zerohop_parse_seconds_bucket{instance_id="node \"1\"",le="0.000002""#,
+            1.0,
+        ),
+        (
+            r#"zerohop_parse_seconds_bucket{instance_id="node \"1\"",le="0.000005""#,
+            2.0,
+        ),
+        ("zerohop_parse_seconds_sum{", 0.000_004_5),
+        (r#"zerohop_connections_accepted_total{worker="0""#, 100.0),
+        (r#"zerohop_connections_accepted_total{worker="1""#, 200.0),
+        (r#"zerohop_connections_refused_total{worker="1""#, 1.0),
+        (r#"zerohop_connections_open{worker="1""#, 2.0),
+        (r#"zerohop_ring_syscalls_total{worker="0""#, 1.0),
+        (r#"zerohop_ring_turns_total{worker="0""#, 2.0),
+        (r#"zerohop_ring_sleeps_total{worker="0""#, 3.0),
+        (r#"zerohop_ring_buffers_exhausted_total{worker="0""#, 4.0),
+        (r#"zerohop_ring_short_sends_total{worker="0""#, 5.0),
+        (r#"zerohop_received_bytes_total{worker="1""#, 12.0),
+        (r#"zerohop_sent_bytes_total{worker="1""#, 14.0),
+        (r#"zerohop_engine_waiting{model="tiny",model_version="v1""#, 3.0),
+        (r#"zerohop_engine_running{model="tiny",model_version="v1""#, 4.0),
+        (r#"zerohop_engine_running{model="idle",model_version="v0""#, 0.0),
+        (r#"zerohop_engine_batch_peak{model="tiny""#, 8.0),
+        (r#"zerohop_engine_steps_total{model="tiny""#, 1000.0),
+        (r#"zerohop_engine_decode_tokens_total{model="tiny""#, 900.0),
+        (r#"zerohop_engine_prefill_tokens_total{model="tiny""#, 5000.0),
+        (r#"zerohop_engine_cancelled_total{model="tiny""#, 2.0),
+        (r#"zerohop_engine_failed_total{model="tiny""#, 1.0),
+        (r#"zerohop_engine_kv_used{model="tiny""#, 64.0),
+        (r#"zerohop_engine_kv_capacity{model="tiny""#, 256.0),
+        (r#"zerohop_engine_rejected_total{model="tiny""#, 7.0),
+        (
+            r#"zerohop_engine_busy_seconds_total{model="tiny",model_version="v1",part="scheduler""#,
+            0.25,
+        ),
+        (
+            r#"zerohop_engine_busy_seconds_total{model="tiny",model_version="v1",part="model""#,
+            1.5,
+        ),
+        (
+            r#"inference_latency_ms_bucket{model="tiny",model_version="v1",instance_id="node \"1\"",le="800""#,
+            0.0,
+        ),
+        (
+            r#"inference_latency_ms_bucket{model="tiny",model_version="v1",instance_id="node \"1\"",le="1000""#,
+            2.0,
+        ),
+        (r#"inference_latency_ms_sum{model="tiny",model_version="v1""#, 1800.0),
+        (r#"inference_latency_ms_count{model="idle",model_version="v0""#, 0.0),
+        (r#"zerohop_queue_seconds_sum{model="tiny""#, 0.004),
+        (r#"zerohop_first_token_seconds_sum{model="tiny""#, 0.06),
+        (r#"zerohop_token_seconds_count{model="tiny""#, 10.0),
+        (r#"zerohop_request_seconds_sum{model="tiny""#, 2.0),
+        (r#"vllm:num_requests_running{model_name="tiny",engine="0""#, 4.0),
+        (r#"vllm:num_requests_waiting{model_name="tiny",engine="0""#, 3.0),
+        (r#"vllm:kv_cache_usage_perc{model_name="tiny",engine="0""#, 0.25),
+        (r#"vllm:kv_cache_usage_perc{model_name="idle",engine="0""#, 0.0),
+        (r#"vllm:prompt_tokens_total{model_name="tiny",engine="0""#, 40.0),
+        (r#"vllm:prompt_tokens_cached_total{model_name="tiny",engine="0""#, 8.0),
+        (r#"vllm:generation_tokens_total{model_name="tiny",engine="0""#, 12.0),
+        (
+            r#"vllm:request_success_total{model_name="tiny",engine="0",finished_reason="stop""#,
+            2.0,
+        ),
+        (
+            r#"vllm:request_success_total{model_name="tiny",engine="0",finished_reason="length""#,
+            0.0,
+        ),
+        (
+            r#"vllm:request_success_total{model_name="tiny",engine="0",finished_reason="abort""#,
+            2.0,
+        ),
+        (
+            r#"vllm:time_to_first_token_seconds_sum{model_name="tiny",engine="0""#,
+            0.06,
+        ),
+        (
+            r#"vllm:inter_token_latency_seconds_count{model_name="tiny",engine="0""#,
+            10.0,
+        ),
+        (
+            r#"vllm:e2e_request_latency_seconds_sum{model_name="tiny",engine="0""#,
+            2.0,
+        ),
+        (
+            r#"vllm:request_queue_time_seconds_count{model_name="tiny",engine="0""#,
+            2.0,
+        ),
+        (r#"zerohop_build_info{version="0.1.0""#, 1.0),
+        ("zerohop_workers{", 2.0),
+        ("zerohop_log_lines_dropped_total{", 11.0),
+        ("process_resident_memory_bytes{", 1_099_511_627_776.0),
+        ("process_threads{", 9.0),
+        ("process_start_time_seconds{", 1_700_000_000.0),
+    ];
+    let mut shown = BTreeSet::new();
+    for (start, expected) in table {
+        let found: Vec<_> = document
+            .samples
+            .iter()
+            .filter(|(series, _)| series.starts_with(start))
+            .collect();
+        assert_eq!(found.len(), 1, "{start}: {found:?}");
+        assert_eq!(*found[0].1, expected, "{start}");
+        let name = start.split('{').next().unwrap_or_default();
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name);
+        shown.insert(family.to_owned());
+    }
+    assert_eq!(
+        shown,
+        document.kinds.keys().cloned().collect(),
+        "every family has a row in this table"
+    );
+    assert!(
+        !text.contains("process_virtual_memory_bytes"),
+        "what is not known is not shown"
+    );
+}
+
+#[test]
+fn cells_do_not_share_cache_lines() {
+    assert_eq!(align_of::<WorkerMetrics>(), 128);
+    assert_eq!(size_of::<WorkerMetrics>() % 128, 0);
+    assert_eq!(align_of::<ModelMetrics>(), 128);
+}
+
+#[test]
+fn bounds_rise_and_fit() {
+    for bounds in [PARSE, QUEUE, FIRST_TOKEN, PER_TOKEN, TOTAL] {
+        assert!(
+            bounds.len() <= cell::MAX_BOUNDS && bounds.is_sorted_by(|a, b| a < b),
+            "{bounds:?}"
+        );
+    }
+}
