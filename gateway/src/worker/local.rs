@@ -1,0 +1,446 @@
+//! What a worker has beside its connections, and what all workers read.
+//!
+//! [`Local`] belongs to one worker. [`Shared`] is written by the control thread (snapshot, phase) or by one worker each
+//! (metrics); the count of open connections is the only number that several write, once a connection. Invariant: no lock
+//! here, and nothing shared is written between the first and the last byte of a request.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use zerohop_engine::Ticket;
+use zerohop_ring::{ConnId, IoStats, ListenerId, Nanos};
+
+use super::{record::Record, routes::Route};
+use crate::{
+    access::{AccessLog, Outcome},
+    api::{Ignored, Scratch},
+    clock::{Clock, nanos},
+    config::Config,
+    date::HttpDate,
+    error::ApiError,
+    http::{
+        RequestId,
+        head::Version,
+        request_id::IdSource,
+        write::{Prepared, PreparedFields},
+    },
+    log::{Level, Log},
+    metrics::{self, ProcessGauges, Scrape, WorkerMetrics},
+    snapshot::Snapshot,
+};
+
+/// What the process as a whole is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Models are being loaded.
+    Loading,
+    /// Requests are welcome.
+    Ready,
+    /// The process is going down.
+    Draining,
+}
+
+/// Limits that the configuration sets for connections and requests.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections over all workers.
+    pub max_connections: usize,
+    /// Between requests.
+    pub keepalive_timeout: Duration,
+    /// After this age the next reply closes.
+    pub max_connection_age: Duration,
+    /// For a head, and for a body before its rate counts.
+    pub read_timeout: Duration,
+    /// Of a head, in bytes.
+    pub max_header_bytes: usize,
+    /// Of a body, in bytes.
+    pub max_body_bytes: u64,
+}
+
+/// What all workers read.
+pub struct Shared {
+    snapshot: ArcSwap<Snapshot>,
+    phase: AtomicU8,
+    open: AtomicUsize,
+    limits: Limits,
+    workers: Vec<Arc<WorkerMetrics>>,
+    prepared: PreparedReplies,
+    labels: metrics::Common,
+    prometheus: bool,
+}
+
+/// Replies that never change.
+pub(crate) struct PreparedReplies {
+    pub(crate) alive: Prepared,
+    pub(crate) ready: Prepared,
+    /// For a connection over the limit, which is closed at once.
+    overflow: Prepared,
+}
+
+impl Shared {
+    /// For this many workers; nothing is served yet.
+    #[must_use]
+    pub fn new(config: &Config, workers: usize, labels: metrics::Common, first: Snapshot) -> Self {
+        let connections = &config.server.connections;
+        Self {
+            snapshot: ArcSwap::from_pointee(first),
+            phase: AtomicU8::new(Phase::Loading as u8),
+            open: AtomicUsize::new(0),
+            limits: Limits {
+                max_connections: connections.max,
+                keepalive_timeout: connections.keepalive_timeout,
+                max_connection_age: connections.max_age,
+                read_timeout: connections.read_timeout,
+                max_header_bytes: config.server.requests.max_header_bytes,
+                max_body_bytes: config.server.requests.max_body_bytes as u64,
+            },
+            workers: (0..workers).map(|_| Arc::new(WorkerMetrics::new())).collect(),
+            prepared: PreparedReplies::new(),
+            labels,
+            prometheus: config.metrics.prometheus,
+        }
+    }
+
+    /// Puts a new snapshot in force.
+    pub fn publish(&self, snapshot: Snapshot) {
+        self.snapshot.store(Arc::new(snapshot));
+    }
+
+    /// What the process is doing.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Loading,
+            1 => Phase::Ready,
+            _ => Phase::Draining,
+        }
+    }
+
+    /// Says what the process is doing.
+    pub fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    /// The bytes for a connection for which a worker has no slot at all; the time in them is that of the start.
+    #[must_use]
+    pub fn overflow_reply(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.prepared.overflow.write(
+            &mut bytes,
+            &PreparedFields {
+                request_id: &RequestId::from_bits(0, 0),
+                date: &HttpDate::at(self.labels.start_time),
+                version: Version::Http11,
+                keep_alive: false,
+                head_only: false,
+            },
+        );
+        bytes
+    }
+}
+
+impl PreparedReplies {
+    fn new() -> Self {
+        const JSON: &str = "application/json";
+        let overflow = Prepared::new(
+            503,
+            JSON,
+            &[("retry-after", "1")],
+            br#"{"type":"error","error":{"type":"overloaded_error","message":"too many connections","code":null,"param":null}}"#,
+        );
+        Self {
+            alive: Prepared::new(200, JSON, &[], br#"{"status":"ok"}"#),
+            ready: Prepared::new(200, JSON, &[], br#"{"status":"ready"}"#),
+            overflow,
+        }
+    }
+}
+
+/// What one worker has for its requests.
+pub struct Local {
+    worker: usize,
+    shared: Arc<Shared>,
+    /// The snapshot that new requests begin with; looked up once a turn.
+    snapshot: Arc<Snapshot>,
+    phase: Phase,
+    metrics: Arc<WorkerMetrics>,
+    access: AccessLog,
+    log: Log,
+    clock: Clock,
+    ids: IdSource,
+    scratch: Scratch,
+    date: HttpDate,
+    now: Nanos,
+    unix_time: (u64, u32),
+    serial: u32,
+    draining: bool,
+}
+
+impl Local {
+    /// For the worker of this index; all its chance comes from `seed`.
+    #[must_use]
+    pub fn new(worker: usize, shared: Arc<Shared>, log: Log, clock: Clock, seed: [u8; 32]) -> Self {
+        let (high, low) = seed.split_at(16);
+        let word = |half: &[u8]| u64::from_le_bytes(*half.first_chunk().unwrap_or(&[0; 8]));
+        Self {
+            worker,
+            snapshot: shared.snapshot.load_full(),
+            phase: shared.phase(),
+            metrics: Arc::clone(&shared.workers[worker]),
+            shared,
+            access: AccessLog::new(log.clone()),
+            log,
+            clock,
+            ids: IdSource::new([word(high), word(low)]),
+            scratch: Scratch::default(),
+            date: HttpDate::at(0),
+            now: 0,
+            unix_time: (0, 0),
+            serial: 0,
+            draining: false,
+        }
+    }
+
+    /// A turn of the loop begins at this time.
+    pub(crate) fn tick(&mut self, now: Nanos, unix_time: (u64, u32)) {
+        self.now = now;
+        self.unix_time = unix_time;
+        self.date.advance(unix_time.0);
+        self.phase = self.shared.phase();
+        if !Arc::ptr_eq(&self.snapshot, &self.shared.snapshot.load()) {
+            self.snapshot = self.shared.snapshot.load_full();
+        }
+    }
+
+    /// A turn is over: what was counted and logged is shown.
+    pub(crate) fn end_of_turn(&mut self, stats: &IoStats) {
+        self.metrics.publish_io(stats);
+        self.access.flush_due(self.now);
+    }
+
+    /// When the worker must wake to hand over what it logged.
+    pub(crate) fn log_due(&self) -> Option<Nanos> {
+        self.access.due()
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// The precise time of this moment, for durations only.
+    pub(crate) fn clock(&self) -> Duration {
+        self.clock.now()
+    }
+
+    pub(crate) fn unix_seconds(&self) -> u64 {
+        self.unix_time.0
+    }
+
+    pub(crate) fn date(&self) -> &HttpDate {
+        &self.date
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    pub(crate) fn prepared(&self) -> &PreparedReplies {
+        &self.shared.prepared
+    }
+
+    pub(crate) fn metrics(&self) -> &WorkerMetrics {
+        &self.metrics
+    }
+
+    /// Whether `/metrics` is served.
+    pub(crate) fn has_metrics(&self) -> bool {
+        self.shared.prometheus
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Which worker this is; engines know it as the index of its mailbox.
+    pub(crate) fn worker(&self) -> usize {
+        self.worker
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    pub(crate) fn begin_drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Counts a connection; false if it is one too many, which does not count as open to others.
+    pub(crate) fn connection_opened(&mut self) -> bool {
+        let open = self.shared.open.fetch_add(1, Ordering::Relaxed);
+        self.metrics.connections_accepted.increment();
+        self.metrics
+            .connections_open
+            .set(self.metrics.connections_open.get() + 1);
+        let welcome = open < self.shared.limits.max_connections;
+        if !welcome {
+            self.shared.open.fetch_sub(1, Ordering::Relaxed);
+            self.metrics.connections_refused.increment();
+        }
+        welcome
+    }
+
+    /// The end of a connection of which [`Local::connection_opened`] said this.
+    pub(crate) fn connection_closed(&mut self, was_welcome: bool) {
+        if was_welcome {
+            self.shared.open.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.metrics
+            .connections_open
+            .set(self.metrics.connections_open.get().saturating_sub(1));
+    }
+
+    /// Answers a connection that is one too many.
+    pub(crate) fn write_overflow(&mut self, out: &mut Vec<u8>) {
+        let request_id = self.ids.request_id();
+        let fields = PreparedFields {
+            request_id: &request_id,
+            date: &self.date,
+            version: Version::Http11,
+            keep_alive: false,
+            head_only: false,
+        };
+        self.shared.prepared.overflow.write(out, &fields);
+    }
+
+    pub(crate) fn listener_failed(&self, listener: ListenerId, error: &io::Error) {
+        self.log.error(format_args!(
+            "worker {} accepts no more on listener {}: {error}",
+            self.worker, listener.0
+        ));
+    }
+
+    pub(crate) fn engine_failed(&self, request: &RequestId, reason: &str) {
+        self.log.error(format_args!(
+            "the engine failed on request {}: {reason}",
+            request.as_str()
+        ));
+    }
+
+    /// A ticket that no other running request of this worker has.
+    pub(crate) fn ticket(&mut self, conn: ConnId) -> Ticket {
+        self.serial = self.serial.wrapping_add(1);
+        Ticket(u64::from(conn.slot) << 32 | u64::from(self.serial))
+    }
+
+    pub(crate) fn request_id(&mut self) -> RequestId {
+        self.ids.request_id()
+    }
+
+    /// 128 bits that name an answer.
+    pub(crate) fn answer_id(&mut self) -> (u64, u64) {
+        self.ids.bits()
+    }
+
+    /// A seed for a request that brought none.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.ids.bits().0
+    }
+
+    /// Parses with the worker's scratch memory, and counts what was ignored.
+    pub(crate) fn parse<T>(
+        &mut self,
+        strict: bool,
+        parse: impl FnOnce(&mut Scratch, bool) -> Result<(T, Ignored), ApiError>,
+    ) -> Result<T, ApiError> {
+        let (request, ignored) = parse(&mut self.scratch, strict)?;
+        self.metrics.unknown_fields.add(u64::from(ignored.count));
+        Ok(request)
+    }
+
+    /// The record of a request whose head was just read.
+    pub(crate) fn record(
+        &self,
+        peer: SocketAddr,
+        request_id: RequestId,
+        (method, path): (&str, &str),
+        route: Option<Route<'_>>,
+    ) -> Record {
+        self.metrics
+            .requests_in_flight
+            .set(self.metrics.requests_in_flight.get() + 1);
+        let routine = route.is_some_and(Route::is_probe);
+        let logged = !routine || self.log.enabled(Level::Debug);
+        let kept = |text: &str| if logged { text.into() } else { Box::default() };
+        Record {
+            peer,
+            request_id,
+            method: kept(method),
+            path: kept(path),
+            route: route.map_or(metrics::Route::Other, Route::label),
+            routine,
+            dialect: None,
+            outcome: Outcome::Ok,
+            status: 499,
+            streamed: false,
+            tenant: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            begun: if logged { self.clock() } else { Duration::ZERO },
+            parse: None,
+            generation: None,
+        }
+    }
+
+    /// Counts and logs a request that is over.
+    pub(crate) fn finish(&mut self, record: &Record) {
+        let metrics = &self.metrics;
+        metrics
+            .requests_in_flight
+            .set(metrics.requests_in_flight.get().saturating_sub(1));
+        metrics.request(record.route, record.dialect, record.status);
+        match record.outcome {
+            Outcome::Ok => {}
+            Outcome::ClientGone => metrics.client_gone.increment(),
+            Outcome::Error(kind) => metrics.error(kind),
+        }
+        if let Some(parse) = record.parse {
+            metrics.parse.observe(nanos(parse));
+        }
+        if record.routine && !self.log.enabled(Level::Debug) {
+            return;
+        }
+        let now = self.clock.now();
+        if let Some(generation) = &record.generation {
+            generation.ended(record.outcome, now.saturating_sub(record.begun));
+        }
+        self.access.record(&record.line(self.unix_time, now), self.now);
+    }
+
+    /// The Prometheus document of the whole process.
+    pub(crate) fn render_metrics(&self, out: &mut Vec<u8>) {
+        let models: Vec<_> = self.snapshot.models.iter().map(|model| model.scrape()).collect();
+        metrics::render(
+            &Scrape {
+                common: &self.shared.labels,
+                workers: &self.shared.workers,
+                models: &models,
+                process: ProcessGauges::read(),
+                log_lines_dropped: self.log.dropped(),
+            },
+            out,
+        );
+    }
+}

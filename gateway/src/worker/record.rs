@@ -1,0 +1,188 @@
+//! What is known of one request for the metrics and the access log.
+//!
+//! It only observes. Invariant: durations are differences of one clock, so none is negative; no text of a prompt or an
+//! answer and no key is ever in it.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use zerohop_engine::{Event, Finish, Mail};
+
+use crate::{
+    access::{self, Outcome, Times},
+    api::Dialect,
+    clock::nanos,
+    http::RequestId,
+    metrics::{FinishedReason, ModelMetrics, Route},
+    snapshot::ServedModel,
+};
+
+/// A request's record.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) peer: SocketAddr,
+    pub(crate) request_id: RequestId,
+    /// As written; empty for what is not logged anyway.
+    pub(crate) method: Box<str>,
+    /// As written, without the query; empty for what is not logged anyway.
+    pub(crate) path: Box<str>,
+    pub(crate) route: Route,
+    /// A probe or a scrape.
+    pub(crate) routine: bool,
+    pub(crate) dialect: Option<Dialect>,
+    pub(crate) outcome: Outcome,
+    pub(crate) status: u16,
+    pub(crate) streamed: bool,
+    pub(crate) tenant: Option<Arc<str>>,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    /// When the head was complete.
+    pub(crate) begun: Duration,
+    pub(crate) parse: Option<Duration>,
+    pub(crate) generation: Option<Generation>,
+}
+
+/// The engine's part of a request.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    pub(crate) model: Arc<ServedModel>,
+    /// Whose cells of the model's metrics are written.
+    worker: usize,
+    submitted: Duration,
+    /// By the engine's clock.
+    started: Option<Instant>,
+    /// The last delta, by the engine's clock.
+    latest: Option<Instant>,
+    pub(crate) queued: Option<Duration>,
+    pub(crate) first_token: Option<Duration>,
+    pub(crate) input_tokens: u32,
+    pub(crate) output_tokens: u32,
+    /// The answer is complete; a count is not an answer.
+    finished: bool,
+}
+
+impl Generation {
+    pub(crate) fn new(model: Arc<ServedModel>, worker: usize, now: Duration) -> Self {
+        Self {
+            model,
+            worker,
+            submitted: now,
+            started: None,
+            latest: None,
+            queued: None,
+            first_token: None,
+            input_tokens: 0,
+            output_tokens: 0,
+            finished: false,
+        }
+    }
+
+    fn cells(&self) -> &ModelMetrics {
+        &self.model.metrics[self.worker]
+    }
+
+    /// Takes note of an event that came at `now`.
+    pub(crate) fn observe(&mut self, mail: &Mail, now: Duration) {
+        match &mail.event {
+            Event::Started {
+                input_tokens,
+                cached_tokens,
+                queued,
+            } => {
+                self.started = Some(mail.at);
+                self.queued = Some(*queued);
+                self.input_tokens = *input_tokens;
+                let cells = self.cells();
+                cells.queue.observe(nanos(*queued));
+                cells.prompt_tokens.add(u64::from(*input_tokens));
+                cells.cached_tokens.add(u64::from(*cached_tokens));
+            }
+            Event::Text { tokens, .. } => self.text(*tokens, mail.at, now),
+            Event::Finished { finish, usage } => {
+                let already = u64::from(self.output_tokens);
+                self.output_tokens = usage.output_tokens;
+                self.finished = true;
+                let cells = self.cells();
+                cells
+                    .generated_tokens
+                    .add(u64::from(usage.output_tokens).saturating_sub(already));
+                cells.finished(match finish {
+                    Finish::EndOfTurn | Finish::Stop(_) => FinishedReason::Stop,
+                    Finish::MaxTokens | Finish::ContextFull => FinishedReason::Length,
+                });
+                if let Some(started) = self.started {
+                    cells
+                        .inference
+                        .observe(nanos(mail.at.saturating_duration_since(started)));
+                }
+            }
+            Event::Counted { input_tokens } => self.input_tokens = *input_tokens,
+            Event::Failed { .. } => self.cells().finished(FinishedReason::Error),
+            Event::TooLong { .. } | Event::Unrenderable { .. } => {}
+        }
+    }
+
+    /// Tokens that were made at `at` have come: the first one's delay as the client sees it, or the gap since the last
+    /// ones as the engine made them, shared by as many as came together.
+    fn text(&mut self, tokens: u32, at: Instant, now: Duration) {
+        let cells = self.cells();
+        cells.generated_tokens.add(u64::from(tokens));
+        match self.latest {
+            None => {
+                let delay = now.saturating_sub(self.submitted);
+                cells.first_token.observe(nanos(delay));
+                self.first_token = Some(delay);
+            }
+            Some(latest) => {
+                let gap = at.saturating_duration_since(latest) / tokens.max(1);
+                cells.per_token.observe_many(nanos(gap), u64::from(tokens));
+            }
+        }
+        self.latest = Some(at);
+        self.output_tokens += tokens;
+    }
+
+    /// The request is over.
+    pub(crate) fn ended(&self, outcome: Outcome, total: Duration) {
+        let cells = self.cells();
+        match outcome {
+            Outcome::ClientGone => cells.finished(FinishedReason::Abort),
+            Outcome::Ok if self.finished => cells.total.observe(nanos(total)),
+            Outcome::Ok | Outcome::Error(_) => {}
+        }
+    }
+}
+
+impl Record {
+    /// The line of the access log, for a request that ends at `now` (and at `unix_time`).
+    pub(crate) fn line(&self, unix_time: (u64, u32), now: Duration) -> access::Record<'_> {
+        let generation = self.generation.as_ref();
+        access::Record {
+            time: unix_time,
+            request_id: &self.request_id,
+            peer: self.peer,
+            method: &self.method,
+            path: &self.path,
+            status: self.status,
+            dialect: self.dialect,
+            model: generation.map(|it| &*it.model.id),
+            tenant: self.tenant.as_deref(),
+            stream: self.streamed,
+            input_tokens: generation.map(|it| it.input_tokens),
+            output_tokens: generation.map(|it| it.output_tokens),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            times: Times {
+                parse: self.parse.map(nanos),
+                queue: generation.and_then(|it| it.queued).map(nanos),
+                first_token: generation.and_then(|it| it.first_token).map(nanos),
+                total: nanos(now.saturating_sub(self.begun)),
+            },
+            outcome: self.outcome,
+            routine: self.routine,
+        }
+    }
+}
