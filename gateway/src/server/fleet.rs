@@ -1,0 +1,178 @@
+//! The models in this process: load, keep over a reload, let go.
+//!
+//! Runs on the control thread only. Invariant: an engine is dropped (and its threads joined) here and nowhere else, so no
+//! worker ever waits for one to end.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use zerohop_engine::{Engine, EngineConfig, Model, ModelOptions, Provider, Runtime};
+
+use super::{StartError, threads::Workers};
+use crate::{
+    config::{self, Backend, Config, Library, Machine, ModelPath, Onnx},
+    log::Log,
+    metrics::ModelMetrics,
+    snapshot::ServedModel,
+};
+
+/// A model and what it was made from.
+struct Entry {
+    config: config::Model,
+    served: Arc<ServedModel>,
+}
+
+/// All models.
+pub(super) struct Fleet {
+    runtime: Runtime,
+    entries: Vec<Entry>,
+    /// Models of past configurations that requests may still use.
+    retired: Vec<Arc<ServedModel>>,
+}
+
+impl Fleet {
+    /// Loads the library and every model.
+    ///
+    /// # Errors
+    /// The first that fails.
+    pub(super) fn load(config: &Config, workers: &Workers, log: &Log) -> Result<Self, StartError> {
+        let runtime = runtime(&config.engine.onnxruntime)?;
+        log.info(format_args!("{runtime}"));
+        let mut this = Self {
+            runtime,
+            entries: Vec::new(),
+            retired: Vec::new(),
+        };
+        this.change(config, workers, log)?;
+        Ok(this)
+    }
+
+    /// In the order of the configuration that was loaded last.
+    pub(super) fn models(&self) -> Vec<Arc<ServedModel>> {
+        self.entries.iter().map(|entry| Arc::clone(&entry.served)).collect()
+    }
+
+    /// Makes the fleet that of `config`: what is unchanged stays, what is new is loaded. On an error nothing changes.
+    ///
+    /// # Errors
+    /// The first model that cannot be loaded.
+    pub(super) fn change(&mut self, config: &Config, workers: &Workers, log: &Log) -> Result<(), StartError> {
+        let mut entries = Vec::with_capacity(config.models.len());
+        for model in &config.models {
+            let kept = self.entries.iter().find(|entry| same_engine(&entry.config, model));
+            let served = match kept {
+                Some(entry) => renamed(&entry.served, model),
+                None => serve(&self.runtime, model, workers, log)?,
+            };
+            entries.push(Entry {
+                config: model.clone(),
+                served,
+            });
+        }
+        let old = std::mem::replace(&mut self.entries, entries);
+        let kept = |old: &Entry| self.entries.iter().any(|new| Arc::ptr_eq(&old.served, &new.served));
+        let gone = old.into_iter().filter(|old| !kept(old));
+        self.retired.extend(gone.map(|entry| entry.served));
+        Ok(())
+    }
+
+    /// Lets go of retired models that no request uses any more.
+    pub(super) fn retire(&mut self) {
+        self.retired.retain(|model| Arc::strong_count(model) > 1);
+    }
+}
+
+/// Loads the library.
+pub(crate) fn runtime(library: &Library) -> Result<Runtime, StartError> {
+    let configured: Option<&Path> = match library {
+        Library::Auto => None,
+        Library::File(path) => Some(path),
+    };
+    Runtime::find(configured, std::env::var_os("ORT_DYLIB_PATH").as_deref())
+        .map_err(|error| StartError::new(error.to_string()))
+}
+
+/// Loads a model's files.
+pub(super) fn model(runtime: &Runtime, model: &config::Model) -> Result<Model, StartError> {
+    let Backend::Onnx(onnx) = &model.backend;
+    let path = match &onnx.path {
+        ModelPath::Folder(path) => path.clone(),
+        ModelPath::Bundled => Machine::bundled_model().map_err(StartError::new)?,
+    };
+    let options = ModelOptions {
+        provider: match onnx.provider {
+            config::Provider::Auto => Provider::Auto,
+            config::Provider::Cpu => Provider::Cpu,
+            config::Provider::Cuda => Provider::Cuda,
+        },
+        threads: onnx.threads,
+        max_context: model.max_context,
+    };
+    Model::load(runtime, &path, &options).map_err(|error| StartError::new(format!("model {}: {error}", model.id)))
+}
+
+/// How an engine for this model runs.
+pub(super) fn engine_config(onnx: &Onnx) -> EngineConfig {
+    EngineConfig {
+        max_batch: onnx.max_batch,
+        kv_memory: onnx.kv_memory,
+        queue: onnx.queue,
+        ..EngineConfig::default()
+    }
+}
+
+fn serve(
+    runtime: &Runtime,
+    wanted: &config::Model,
+    workers: &Workers,
+    log: &Log,
+) -> Result<Arc<ServedModel>, StartError> {
+    let Backend::Onnx(onnx) = &wanted.backend;
+    let loaded = model(runtime, wanted)?;
+    let engine = Engine::start(loaded, &engine_config(onnx), workers.mailboxes())
+        .map_err(|error| StartError::new(format!("model {}: {error}", wanted.id)))?;
+    let info = engine.info();
+    log.info(format_args!(
+        "model {}: version {}, {}, context {}, {} sequences at once",
+        wanted.id, info.version, info.provider, info.context, info.slots
+    ));
+    for note in &info.notes {
+        log.warn(format_args!("model {}: {note}", wanted.id));
+    }
+    Ok(Arc::new(ServedModel {
+        id: Arc::clone(&wanted.id),
+        created: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+        context: u32::try_from(info.context).unwrap_or(u32::MAX),
+        version: wanted
+            .version
+            .as_deref()
+            .map_or_else(|| info.version.clone(), str::to_owned),
+        engine: Arc::new(engine),
+        metrics: (0..workers.len()).map(|_| ModelMetrics::new()).collect(),
+    }))
+}
+
+/// Whether a model of one configuration can be served by the engine of another.
+fn same_engine(one: &config::Model, other: &config::Model) -> bool {
+    one.backend == other.backend && one.max_context == other.max_context && one.id == other.id
+}
+
+/// The same engine under what the new configuration says of names and versions.
+fn renamed(served: &Arc<ServedModel>, wanted: &config::Model) -> Arc<ServedModel> {
+    match &wanted.version {
+        Some(version) if **version != *served.version => Arc::new(ServedModel {
+            id: Arc::clone(&wanted.id),
+            created: served.created,
+            context: served.context,
+            version: version.to_string(),
+            engine: Arc::clone(&served.engine),
+            metrics: Arc::clone(&served.metrics),
+        }),
+        _ => Arc::clone(served),
+    }
+}

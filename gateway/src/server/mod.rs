@@ -1,0 +1,327 @@
+//! The control plane: start, reload, drain, stop.
+//!
+//! It runs on the main thread, reads files and signals, and talks to workers by commands and by the snapshot. It is on no
+//! request's path. Invariant: whatever fails before the first request is served is a [`StartError`] of one line, and
+//! nothing that was started is left running.
+
+mod fleet;
+mod listeners;
+mod run;
+mod signals;
+mod threads;
+
+use std::{
+    fmt,
+    io::Write,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, after, never, select};
+use zerohop_ring::{Backend, Choice};
+
+pub(crate) use self::fleet::runtime;
+pub use self::run::run;
+use self::{
+    fleet::Fleet,
+    signals::{Signal, signals},
+    threads::{Ended, Workers},
+};
+use crate::{
+    caller::Callers,
+    cli::{IoChoice, ServeOptions},
+    config::{self, Access, Config, LogFormat, Machine},
+    log::{Format, Log, system_clock},
+    metrics::{Common, ProcessGauges},
+    resolve::Resolver,
+    snapshot::{ServedModel, Snapshot},
+    worker::{Command, Phase, Shared},
+};
+
+/// Why the gateway did not start: one line that says what, where and how to mend it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartError(String);
+
+impl StartError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// How often engines that nobody uses any more are looked for.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How long the last lines of the log may take to be written.
+const LOG_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Serves until told to stop.
+///
+/// # Errors
+/// Whatever keeps it from starting.
+pub fn serve(config: Config, options: ServeOptions) -> Result<(), StartError> {
+    let format = match config.logging.format {
+        LogFormat::Auto => Format::auto(&std::io::stderr()),
+        LogFormat::Human => Format::Human,
+        LogFormat::Json => Format::Json,
+    };
+    let (log, writer) = Log::start(std::io::stderr(), format, config.logging.level, system_clock)
+        .map_err(|error| StartError::new(format!("cannot start the log: {error}")))?;
+    let served = serve_with(config, options, log);
+    // Lines that a stuck reader of the log did not take by then are lost, as the log's own rule says.
+    let _written = writer.finish(LOG_PATIENCE);
+    served
+}
+
+fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), StartError> {
+    let choice = choose_io(options.io)?;
+    log.info(format_args!("sockets by {choice}"));
+    let cores = threads::cores(&config)?;
+    let bound = listeners::bind(&config.server, cores.len())?;
+    let loading = Arc::new(AtomicBool::new(true));
+    let signals = signals(&loading).map_err(|error| StartError::new(format!("cannot handle signals: {error}")))?;
+    let addresses = bound.addresses.clone();
+    let nothing = snapshot(
+        0,
+        &Config {
+            models: Vec::new(),
+            ..config.clone()
+        },
+        Vec::new(),
+    )?;
+    let shared = Arc::new(Shared::new(&config, cores.len(), labels(&config), nothing));
+    let workers = Workers::start(&choice, &cores, bound, &config, &shared, &log)?;
+    if let Some(bytes) = ProcessGauges::read().resident_bytes {
+        log.info(format_args!(
+            "workers run, {:.1} MB resident before the models",
+            bytes as f64 / 1e6
+        ));
+    }
+    let fleet = match Fleet::load(&config, &workers, &log) {
+        Ok(fleet) => fleet,
+        Err(error) => {
+            workers.stop();
+            return Err(error);
+        }
+    };
+    let started = config.clone();
+    let mut server = Server {
+        options,
+        config,
+        started,
+        addresses,
+        shared,
+        workers,
+        fleet,
+        log,
+        epoch: 0,
+    };
+    server.publish()?;
+    server.shared.set_phase(Phase::Ready);
+    loading.store(false, Ordering::Release);
+    server.greet(&choice);
+    server.control(&signals);
+    Ok(())
+}
+
+/// What the configuration and these models mean for requests.
+fn snapshot(epoch: u64, config: &Config, models: Vec<Arc<ServedModel>>) -> Result<Snapshot, StartError> {
+    Ok(Snapshot {
+        epoch,
+        callers: Callers::new(&config.access, secret()?),
+        resolver: Resolver::of(&config.models),
+        models,
+        strict: config.server.requests.strict,
+    })
+}
+
+fn labels(config: &Config) -> Common {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let metrics = &config.metrics;
+    Common {
+        instance_id: metrics.instance_id.as_deref().unwrap_or(host.trim()).to_owned(),
+        region: metrics.region.as_deref().map(str::to_owned),
+        start_time: system_clock().0,
+    }
+}
+
+/// 32 random bytes from the kernel: the one place where chance enters the process.
+fn secret() -> Result<[u8; 32], StartError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| StartError::new(format!("the kernel gives no random bytes: {error}")))?;
+    Ok(bytes)
+}
+
+fn choose_io(choice: IoChoice) -> Result<Choice, StartError> {
+    let backend = match choice {
+        IoChoice::Auto => Backend::Auto,
+        IoChoice::Uring => Backend::Uring,
+        IoChoice::Epoll => Backend::Epoll,
+    };
+    zerohop_ring::probe(backend).map_err(|error| StartError::new(format!("{error}: use `--io auto`")))
+}
+
+/// A gateway that serves.
+struct Server {
+    options: ServeOptions,
+    /// In force, as far as a reload can change it.
+    config: Config,
+    /// What the process was started with: the parts that only a restart changes are in force as they stand here.
+    started: Config,
+    /// Where it listens, chosen ports included.
+    addresses: Vec<SocketAddr>,
+    shared: Arc<Shared>,
+    workers: Workers,
+    fleet: Fleet,
+    log: Log,
+    epoch: u64,
+}
+
+impl Server {
+    /// Makes the present configuration and fleet the snapshot that new requests begin with.
+    fn publish(&mut self) -> Result<(), StartError> {
+        self.epoch += 1;
+        let snapshot = snapshot(self.epoch, &self.config, self.fleet.models())?;
+        self.shared.publish(snapshot);
+        // A worker that sleeps would keep the old snapshot, and with it models that nobody uses any more.
+        self.workers.wake();
+        Ok(())
+    }
+
+    /// Says that it serves, where, and how to try it.
+    fn greet(&self, choice: &Choice) {
+        let urls: Vec<String> = self
+            .addresses
+            .iter()
+            .map(|address| format!("http://{address}"))
+            .collect();
+        let ids: Vec<&str> = self.config.models.iter().map(|model| &*model.id).collect();
+        let maker = match choice {
+            Choice::Uring(_) => "io_uring",
+            Choice::Epoll { .. } => "epoll",
+        };
+        let workers = self.workers.len();
+        let mut out = std::io::stdout().lock();
+        // A reader who left is no reason not to serve.
+        let _ = writeln!(
+            out,
+            "zerohop ready on {} (models: {}; {maker}, {workers} worker{})",
+            urls.join(" and "),
+            ids.join(", "),
+            if workers == 1 { "" } else { "s" }
+        );
+        if let Some(url) = urls.first()
+            && let Some(model) = ids.first()
+        {
+            let _ = writeln!(
+                out,
+                "try: curl {url}/v1/messages -H 'content-type: application/json' -d '{{\"model\": \"{model}\", \
+                 \"max_tokens\": 64, \"messages\": [{{\"role\": \"user\", \"content\": \"What is the capital of \
+                 France?\"}}]}}'"
+            );
+        }
+        let _ = out.flush();
+    }
+
+    /// Handles signals until every worker has ended.
+    fn control(&mut self, signals: &Receiver<Signal>) {
+        let ended = self.workers.ended();
+        let mut running = self.workers.len();
+        let mut deadline = never();
+        while running > 0 {
+            select! {
+                recv(signals) -> signal => match signal {
+                    Ok(Signal::Reload) => self.reload(),
+                    Ok(Signal::Terminate) if self.shared.phase() == Phase::Draining => self.stop("told twice to stop"),
+                    Ok(Signal::Terminate) => {
+                        self.drain();
+                        deadline = after(self.config.server.drain_timeout);
+                    }
+                    Err(_) => self.stop("signals cannot be read any more"),
+                },
+                recv(ended) -> ended => {
+                    running -= 1;
+                    if let Ok(Ended { worker, error: Some(error) }) = ended {
+                        self.log.error(format_args!("worker {worker} ended: {error}"));
+                        self.stop("a worker is gone");
+                    }
+                }
+                recv(deadline) -> _ => {
+                    deadline = never();
+                    self.stop("the drain took longer than drain_timeout");
+                }
+                default(HOUSEKEEPING) => self.fleet.retire(),
+            }
+        }
+        self.log.info(format_args!("stopped"));
+    }
+
+    fn drain(&self) {
+        self.shared.set_phase(Phase::Draining);
+        self.log
+            .info(format_args!("draining: accepting nothing new, finishing what runs"));
+        self.workers.tell(|| Command::Drain);
+    }
+
+    fn stop(&self, why: &str) {
+        self.shared.set_phase(Phase::Draining);
+        self.log.warn(format_args!("stopping now: {why}"));
+        self.workers.tell(|| Command::Stop);
+    }
+
+    /// Reads the configuration again; a bad one changes nothing.
+    fn reload(&mut self) {
+        let begun = Instant::now();
+        let outcome = config::load(&self.options.source, &Machine)
+            .map_err(|problems| StartError::new(problems.to_string()))
+            .and_then(|config| self.adopt(config));
+        match outcome {
+            Ok(()) => self
+                .log
+                .info(format_args!("reloaded in {} ms", begun.elapsed().as_millis())),
+            Err(error) => self
+                .log
+                .error(format_args!("not reloaded, the old configuration stays: {error}")),
+        }
+    }
+
+    /// Refuses to open the addresses that are really in use, whatever the new file says of addresses, to anyone.
+    fn check_exposure(&self, config: &Config) -> Result<(), StartError> {
+        let anyone = matches!(config.access, Access::Anonymous { explicit: false });
+        match self
+            .addresses
+            .iter()
+            .find(|address| !address.ip().to_canonical().is_loopback())
+        {
+            Some(address) if anyone => Err(StartError::new(format!(
+                "{address} stays open until a restart and would serve anyone: keep `tenants`, or set \
+                 `server.allow_anonymous: true`"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn adopt(&mut self, config: Config) -> Result<(), StartError> {
+        self.check_exposure(&config)?;
+        for key in self.started.needs_restart(&config) {
+            self.log
+                .warn(format_args!("{key} changed: it takes effect at the next start"));
+        }
+        self.fleet.change(&config, &self.workers, &self.log)?;
+        self.log.set_level(config.logging.level);
+        self.config = config;
+        self.publish()
+    }
+}

@@ -1,0 +1,101 @@
+//! Everything that a reload replaces, as one immutable value.
+//!
+//! Nothing here is ever changed in place. Invariant: a request keeps what it began with, so that its parts agree; an
+//! engine lives as long as a snapshot or a running request names it.
+
+use std::{fmt, sync::Arc};
+
+use zerohop_engine::{Engine, Stats, Submit};
+
+use crate::{
+    caller::Callers,
+    clock::nanos,
+    metrics::{EngineGauges, ModelMetrics, ModelScrape},
+    resolve::{ModelIndex, Resolver},
+};
+
+/// What requests are answered with.
+pub struct Snapshot {
+    /// Counts the snapshots of this process, from 1.
+    pub epoch: u64,
+    /// Who may ask.
+    pub callers: Callers,
+    /// Names to models.
+    pub resolver: Resolver,
+    /// In the order of the configuration, which is that of [`Resolver`].
+    pub models: Vec<Arc<ServedModel>>,
+    /// Refuse unknown fields as the vendors do.
+    pub strict: bool,
+}
+
+impl Snapshot {
+    /// The model at this index.
+    #[must_use]
+    pub fn model(&self, index: ModelIndex) -> &Arc<ServedModel> {
+        &self.models[index.get()]
+    }
+}
+
+/// A model that answers.
+pub struct ServedModel {
+    /// Its id in the configuration.
+    pub id: Arc<str>,
+    /// Seconds since 1970 at which it was loaded, for model lists.
+    pub created: u64,
+    /// Longest prompt and answer together, in tokens.
+    pub context: u32,
+    /// The `model_version` label.
+    pub version: String,
+    /// Where its jobs go.
+    pub engine: Arc<dyn Engines>,
+    /// What each worker counts for it, by worker.
+    pub metrics: Arc<[ModelMetrics]>,
+}
+
+impl fmt::Debug for ServedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServedModel")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ServedModel {
+    /// What a scrape shows of it.
+    #[must_use]
+    pub fn scrape(&self) -> ModelScrape<'_> {
+        let stats = self.engine.stats();
+        ModelScrape {
+            name: &self.id,
+            version: &self.version,
+            engine: EngineGauges {
+                waiting: stats.waiting,
+                running: stats.running,
+                batch_peak: stats.peak_batch,
+                steps: stats.steps,
+                decode_tokens: stats.decode_tokens,
+                prefill_tokens: stats.prefill_tokens,
+                cancelled: stats.cancelled,
+                failed: stats.failed,
+                kv_used: stats.kv_tokens,
+                kv_capacity: stats.kv_capacity,
+                rejected: stats.rejected,
+                run_nanos: nanos(stats.run_time),
+                own_nanos: nanos(stats.own_time),
+            },
+            cells: &self.metrics,
+        }
+    }
+}
+
+/// What the gateway wants of an engine: to hand in jobs, and to read its numbers.
+pub trait Engines: Submit {
+    /// The numbers of this moment.
+    fn stats(&self) -> Stats;
+}
+
+impl Engines for Engine {
+    fn stats(&self) -> Stats {
+        Self::stats(self)
+    }
+}
