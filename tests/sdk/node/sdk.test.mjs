@@ -1,0 +1,174 @@
+// The official Node SDKs, unchanged, against the gateways whose addresses the runner gives in the environment.
+// Nothing here starts a gateway; `cargo xtask test --only build,sdk-node` does.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import Anthropic from "@anthropic-ai/sdk";
+import OpenAI from "openai";
+
+const { ZEROHOP_URL, ZEROHOP_URL_KEYED, ZEROHOP_URL_BUSY, ZEROHOP_KEY } = process.env;
+const model = "tiny";
+const messages = [{ role: "user", content: "What is the capital of France?" }];
+const anthropicAsk = { model, max_tokens: 64, temperature: 0, messages };
+const openaiAsk = { model, max_completion_tokens: 64, temperature: 0, messages };
+// Answered at length, and so keeps a gateway with one place busy.
+const ramble = { model, messages: [{ role: "user", content: "Count to 100." }] };
+
+const anthropic = (baseURL = ZEROHOP_URL, apiKey = "any", maxRetries = 0) =>
+  new Anthropic({ baseURL, apiKey, maxRetries });
+const openai = (baseURL = ZEROHOP_URL, apiKey = "any", maxRetries = 0) =>
+  new OpenAI({ baseURL: `${baseURL}/v1`, apiKey, maxRetries });
+
+const textOf = (message) => message.content.map((block) => block.text).join("");
+
+test("anthropic: plain", async () => {
+  const message = await anthropic().messages.create(anthropicAsk);
+  assert.match(message.id, /^msg_/);
+  assert.match(textOf(message), /Paris/);
+  assert.equal(message.model, model);
+  assert.equal(message.stop_reason, "end_turn");
+  assert.ok(message.usage.input_tokens > 0 && message.usage.output_tokens > 0);
+  assert.match(message._request_id, /^req_/);
+});
+
+test("anthropic: a stream equals the plain answer", async () => {
+  const plain = await anthropic().messages.create(anthropicAsk);
+  const stream = anthropic().messages.stream(anthropicAsk);
+  let text = "";
+  stream.on("text", (delta) => (text += delta));
+  const final = await stream.finalMessage();
+  assert.equal(text, textOf(plain));
+  assert.equal(textOf(final), textOf(plain));
+  assert.equal(final.usage.output_tokens, plain.usage.output_tokens);
+  assert.equal(final.stop_reason, plain.stop_reason);
+});
+
+test("anthropic: raw events", async () => {
+  const names = [];
+  for await (const event of await anthropic().messages.create({ ...anthropicAsk, stream: true })) names.push(event.type);
+  assert.deepEqual(names.slice(0, 2), ["message_start", "content_block_start"]);
+  assert.deepEqual(names.slice(-3), ["content_block_stop", "message_delta", "message_stop"]);
+});
+
+test("anthropic: a stream that is left", async () => {
+  const stream = await anthropic().messages.create({ ...ramble, max_tokens: 512, stream: true });
+  for await (const event of stream) if (event.type === "content_block_delta") break;
+  assert.equal(stream.controller.signal.aborted, true);
+  assert.ok((await anthropic().messages.create(anthropicAsk)).content.length > 0);
+});
+
+test("anthropic: tokens are counted as they are used", async () => {
+  const { input_tokens } = await anthropic().messages.countTokens({ model, messages });
+  assert.equal(input_tokens, (await anthropic().messages.create(anthropicAsk)).usage.input_tokens);
+});
+
+test("anthropic: models", async () => {
+  const ids = [];
+  for await (const found of anthropic().models.list()) ids.push(found.id);
+  assert.deepEqual(ids, [model]);
+  assert.equal((await anthropic().models.retrieve(model)).type, "model");
+});
+
+const anthropicErrors = [
+  ["an unknown model", { model: "nobody" }, Anthropic.NotFoundError, 404, "not_found_error"],
+  ["no messages", { messages: [] }, Anthropic.BadRequestError, 400, "invalid_request_error"],
+  ["a prompt that is too long", { messages: [{ role: "user", content: "word ".repeat(20_000) }] }, Anthropic.BadRequestError, 400,
+    "invalid_request_error"],
+  ["a body that is too large", { messages: [{ role: "user", content: "x".repeat(33 << 20) }] }, Anthropic.APIError, 413,
+    "request_too_large"],
+];
+for (const [what, change, kind, status, type] of anthropicErrors) {
+  test(`anthropic: ${what}`, async () => {
+    await assert.rejects(anthropic().messages.create({ ...anthropicAsk, ...change }), (error) => {
+      assert.ok(error instanceof kind, String(error));
+      assert.equal(error.status, status);
+      assert.equal(error.error.error.type, type);
+      assert.match(error.requestID, /^req_/);
+      return true;
+    });
+  });
+}
+
+test("anthropic: keys", async () => {
+  assert.ok((await anthropic(ZEROHOP_URL_KEYED, ZEROHOP_KEY).messages.create(anthropicAsk)).content.length > 0);
+  await assert.rejects(anthropic(ZEROHOP_URL_KEYED, "sk-wrong").messages.create(anthropicAsk), Anthropic.AuthenticationError);
+});
+
+test("openai: plain", async () => {
+  const completion = await openai().chat.completions.create(openaiAsk);
+  assert.match(completion.id, /^chatcmpl-/);
+  assert.match(completion.choices[0].message.content, /Paris/);
+  assert.equal(completion.choices[0].finish_reason, "stop");
+  assert.equal(completion.usage.total_tokens, completion.usage.prompt_tokens + completion.usage.completion_tokens);
+  assert.match(completion._request_id, /^req_/);
+});
+
+test("openai: a stream equals the plain answer", async () => {
+  const plain = await openai().chat.completions.create(openaiAsk);
+  const options = { ...openaiAsk, stream: true, stream_options: { include_usage: true } };
+  const chunks = [];
+  for await (const chunk of await openai().chat.completions.create(options)) chunks.push(chunk);
+  const text = chunks.map((chunk) => chunk.choices[0]?.delta.content ?? "").join("");
+  assert.equal(text, plain.choices[0].message.content);
+  assert.deepEqual(chunks.at(-1).usage, plain.usage);
+  assert.equal(chunks.at(-2).choices[0].finish_reason, plain.choices[0].finish_reason);
+});
+
+test("openai: the stream helper", async () => {
+  const runner = openai().chat.completions.stream(openaiAsk);
+  assert.match(await runner.finalContent(), /Paris/);
+});
+
+test("openai: models", async () => {
+  const ids = [];
+  for await (const found of openai().models.list()) ids.push(found.id);
+  assert.deepEqual(ids, [model]);
+  assert.equal((await openai().models.retrieve(model)).object, "model");
+});
+
+const openaiErrors = [
+  ["an unknown model", { model: "nobody" }, OpenAI.NotFoundError, 404, "model_not_found"],
+  ["no messages", { messages: [] }, OpenAI.BadRequestError, 400, null],
+  ["a prompt that is too long", { messages: [{ role: "user", content: "word ".repeat(20_000) }] }, OpenAI.BadRequestError, 400,
+    "context_length_exceeded"],
+  ["a body that is too large", { messages: [{ role: "user", content: "x".repeat(33 << 20) }] }, OpenAI.APIError, 413, null],
+];
+for (const [what, change, kind, status, code] of openaiErrors) {
+  test(`openai: ${what}`, async () => {
+    await assert.rejects(openai().chat.completions.create({ ...openaiAsk, ...change }), (error) => {
+      assert.ok(error instanceof kind, String(error));
+      assert.equal(error.status, status);
+      if (code) assert.equal(error.code, code);
+      assert.match(error.requestID, /^req_/);
+      return true;
+    });
+  });
+}
+
+test("openai: keys", async () => {
+  assert.ok((await openai(ZEROHOP_URL_KEYED, ZEROHOP_KEY).chat.completions.create(openaiAsk)).choices.length > 0);
+  await assert.rejects(openai(ZEROHOP_URL_KEYED, "sk-wrong").chat.completions.create(openaiAsk), OpenAI.AuthenticationError);
+});
+
+// One place and a queue of one: of many at once some are served, some are told to come back, and who does is served.
+const crowd = async (ask) => {
+  const answers = await Promise.allSettled(Array.from({ length: 48 }, (_, seed) => ask(seed)));
+  return answers.map(({ value, reason }) => (value ? "served" : reason.status));
+};
+
+test("anthropic: retry after a full queue", async () => {
+  const ask = (client) => () => client.messages.create({ ...ramble, max_tokens: 512 });
+  const impatient = await crowd(ask(anthropic(ZEROHOP_URL_BUSY)));
+  assert.deepEqual(new Set(impatient), new Set(["served", 429]));
+  const patient = await crowd(ask(anthropic(ZEROHOP_URL_BUSY, "any", 100)));
+  assert.deepEqual(new Set(patient), new Set(["served"]));
+});
+
+test("openai: retry after a full queue", async () => {
+  const ask = (client) => (seed) => client.chat.completions.create({ ...ramble, max_completion_tokens: 512, seed });
+  const impatient = await crowd(ask(openai(ZEROHOP_URL_BUSY)));
+  assert.deepEqual(new Set(impatient), new Set(["served", 429]));
+  const patient = await crowd(ask(openai(ZEROHOP_URL_BUSY, "any", 100)));
+  assert.deepEqual(new Set(patient), new Set(["served"]));
+});

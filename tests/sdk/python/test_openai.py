@@ -1,0 +1,136 @@
+"""The official OpenAI SDK, unchanged, against the gateway."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import openai
+import pytest
+from conftest import CAPITAL, MODEL, RAMBLE, openai_client, url
+
+ASK = {"model": MODEL, "max_completion_tokens": 64, "temperature": 0, "messages": [{"role": "user", "content": CAPITAL}]}
+
+
+def test_plain(gpt):
+    completion = gpt.chat.completions.create(**ASK)
+    assert completion.object == "chat.completion" and completion.model == MODEL
+    assert completion.id.startswith("chatcmpl-")
+    (choice,) = completion.choices
+    assert choice.index == 0 and choice.finish_reason == "stop" and choice.message.role == "assistant"
+    assert "Paris" in choice.message.content
+    usage = completion.usage
+    assert usage.prompt_tokens > 0 and usage.completion_tokens > 0
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+
+
+def test_request_id(gpt):
+    assert gpt.chat.completions.create(**ASK)._request_id.startswith("req_")
+
+
+def test_stream_equals_plain(gpt):
+    plain = gpt.chat.completions.create(**ASK)
+    chunks = list(gpt.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True}))
+    assert len({(chunk.id, chunk.model, chunk.created) for chunk in chunks}) == 1
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].choices == [] and chunks[-1].usage == plain.usage
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+    assert chunks[-2].choices[0].finish_reason == plain.choices[0].finish_reason
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
+    assert text == plain.choices[0].message.content
+
+
+def test_stream_without_usage(gpt):
+    chunks = list(gpt.chat.completions.create(**ASK, stream=True))
+    assert all(len(chunk.choices) == 1 and chunk.usage is None for chunk in chunks)
+
+
+def test_developer_message_and_parts(gpt):
+    completion = gpt.chat.completions.create(
+        model=MODEL,
+        max_tokens=32,
+        temperature=0,
+        messages=[
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": CAPITAL}]},
+        ],
+    )
+    assert completion.choices[0].message.content
+
+
+def test_seed(gpt):
+    # The bundled model is sure of most answers; of how to go on from one word it is not.
+    started = [{"role": "user", "content": "Tell me something."}, {"role": "assistant", "content": "The"}]
+    ask = {"model": MODEL, "messages": started, "temperature": 1.5, "max_completion_tokens": 32}
+    texts = [gpt.chat.completions.create(**ask, seed=seed).choices[0].message.content for seed in (1, 1, 2, 3, 4, 5)]
+    assert texts[0] == texts[1], "the same seed, the same answer"
+    assert len(set(texts)) > 1, "another seed, another answer"
+
+
+def test_length(gpt):
+    completion = gpt.chat.completions.create(**{**ASK, "max_completion_tokens": 1})
+    assert completion.choices[0].finish_reason == "length" and completion.usage.completion_tokens == 1
+
+
+def test_stop(gpt):
+    completion = gpt.chat.completions.create(**ASK, stop=["Paris"])
+    assert completion.choices[0].finish_reason == "stop"
+    assert "Paris" not in (completion.choices[0].message.content or "")
+
+
+def test_models(gpt):
+    assert [model.id for model in gpt.models.list()] == [MODEL]
+    model = gpt.models.retrieve(MODEL)
+    assert model.object == "model" and model.created > 0 and model.owned_by
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "status"),
+    [
+        ({"model": "nobody"}, openai.NotFoundError, 404),
+        ({"messages": []}, openai.BadRequestError, 400),
+        ({"max_completion_tokens": -1}, openai.BadRequestError, 400),
+        ({"messages": [{"role": "user", "content": "word " * 20_000}]}, openai.BadRequestError, 400),
+        ({"messages": [{"role": "user", "content": "x" * (33 << 20)}]}, openai.APIStatusError, 413),
+    ],
+    ids=["model", "empty", "range", "long", "large"],
+)
+def test_errors(gpt, change, error, status):
+    with pytest.raises(error) as caught:
+        gpt.chat.completions.create(**{**ASK, **change})
+    assert caught.value.status_code == status
+    assert caught.value.body["message"] and caught.value.type == "invalid_request_error"
+    assert caught.value.request_id.startswith("req_")
+
+
+def test_error_codes(gpt):
+    with pytest.raises(openai.NotFoundError) as unknown:
+        gpt.chat.completions.create(**{**ASK, "model": "nobody"})
+    assert unknown.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as long:
+        gpt.chat.completions.create(**{**ASK, "messages": [{"role": "user", "content": "word " * 20_000}]})
+    assert long.value.code == "context_length_exceeded" and long.value.param == "messages"
+
+
+def test_key():
+    good = openai_client(url("_KEYED"), os.environ["ZEROHOP_KEY"])
+    assert good.chat.completions.create(**ASK).choices
+    with pytest.raises(openai.AuthenticationError) as caught:
+        openai_client(url("_KEYED"), "sk-wrong").chat.completions.create(**ASK)
+    assert caught.value.status_code == 401 and caught.value.code == "invalid_api_key"
+
+
+def test_retry_after_a_full_queue():
+    def ask(client, seed):
+        try:
+            return client.chat.completions.create(model=MODEL, max_completion_tokens=512, seed=seed, messages=RAMBLE)
+        except openai.RateLimitError as error:
+            assert float(error.response.headers["retry-after-ms"]) > 0
+            assert float(error.response.headers["retry-after"]) > 0
+            return None
+
+    def ask_all(client):
+        with ThreadPoolExecutor(16) as pool:
+            return list(pool.map(lambda seed: ask(client, seed), range(48)))
+
+    impatient = ask_all(openai_client(url("_BUSY")))
+    assert any(impatient) and not all(impatient), "some were served and some were told to come back"
+    assert all(ask_all(openai_client(url("_BUSY"), retries=100))), "who comes back is served"

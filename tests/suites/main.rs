@@ -1,0 +1,15 @@
+//! The end-to-end suites: each starts the built gateway with the bundled model and is its client.
+//!
+//! Nothing here knows the product's code. Invariant: a test that cannot run on a machine says so aloud.
+#![forbid(unsafe_code)]
+
+mod ask;
+mod bad_input;
+mod batch;
+mod cancel;
+mod command_line;
+mod framing;
+mod protocol;
+mod refusals;
+mod reload;
+mod wire;
