@@ -1,0 +1,81 @@
+//! `cargo xtask`: everything that is done to the project, from a first run to a benchmark.
+//!
+//! Nothing here is part of the product. Invariant: a task that cannot do its work says why and what would help, and
+//! exits with 1.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod failure;
+mod harness;
+mod model;
+mod place;
+mod python;
+mod run;
+mod setup;
+mod shell;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{failure::Outcome, place::Place};
+
+/// Everything that is done to zerohop. Start with `cargo xtask run`.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Set up, build, and serve the bundled model on 127.0.0.1:8080
+    ///
+    /// With --demo it serves on a free port instead, sends one request in each dialect, streams the answers to the
+    /// terminal and stops; with --prompt it answers one prompt without a server.
+    Run(run::Options),
+    /// Check format, lints and house rules, then run every test suite
+    ///
+    /// Rust tests run in release with cargo-nextest where it is installed, with `cargo test` otherwise; then the
+    /// official SDKs talk to the built gateway. Needs Python 3 with pip, and npm.
+    Test(test::Options),
+    /// Fetch ONNX Runtime (once) into the target folder
+    ///
+    /// A library that is already there is taken first: the one that ORT_DYLIB_PATH names, then that of python3's
+    /// onnxruntime package. Otherwise pip downloads a pinned wheel, whose library is checked against a pinned sum.
+    Setup,
+    /// Make the bundled model
+    #[command(subcommand)]
+    Model(model::Model),
+    /// Measure, and write the table into bench/RESULTS.md
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Check the house rules that no compiler checks: headers, file lengths, layering, forbidden words
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match perform(&arguments.task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.show();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(task: &Task) -> Outcome {
+    let place = Place::find()?;
+    match task {
+        Task::Run(options) => run::run(&place, options),
+        Task::Test(options) => test::test(&place, options),
+        Task::Setup => setup::setup(&place).map(|library| shell::say(format!("ONNX Runtime: {}", library.describe()))),
+        Task::Model(model) => model::make(&place, model),
+        Task::Bench(bench) => harness::guarded(|| bench::bench(&place, bench)),
+        Task::Tidy => tidy::tidy(&place),
+    }
+}
