@@ -75,6 +75,16 @@ fn check_distribution(name: &str, logits: &[f32], how: &Sampling, expected: &[f6
     );
 }
 
+/// Once such a temperature was inverted to infinity, every weight became NaN, and the answer was made of padding.
+#[test]
+fn a_temperature_too_small_to_invert_is_greedy() {
+    for temperature in [f32::from_bits(1), 1e-40, 2.9e-39, f32::MIN_POSITIVE] {
+        let how = sampling(temperature, 1.0, None, 3);
+        let drawn = Sampler::default().draw(&[0.0, 2.0, 1.0], &how, 0);
+        assert_eq!(drawn, Some(1), "{temperature:e}");
+    }
+}
+
 #[test]
 fn draws_follow_the_distribution() {
     let probabilities = [0.05f64, 0.4, 0.1, 0.25, 0.15, 0.05];
