@@ -629,3 +629,28 @@ fn a_request_keeps_the_snapshot_that_let_it_in() {
         String::from_utf8_lossy(&got)
     );
 }
+
+/// Once the body of a request that its head had already refused was gathered whole, so clients without a key could fill the
+/// memory with `max_body_bytes` each.
+#[test]
+fn a_refused_request_is_answered_before_its_body() {
+    let mut world = World::new(1, Faults::NONE);
+    let wire = world.net.connect(ListenerId(0));
+    world.net.write(
+        wire,
+        b"POST /v1/nothing HTTP/1.1\r\nhost: sim\r\ncontent-length: 30000000\r\n\r\n",
+    );
+    let mut got = Vec::new();
+    for _ in 0..4 {
+        let waker = world.worker.io.waker();
+        world.net.after(STEP, move |_| waker.wake());
+        world.worker.turn().unwrap();
+        got.extend(world.net.read(wire, 4096));
+        world.net.write(wire, &[b'x'; 300]);
+    }
+    assert_eq!(replies(&got).first().map(|(status, _)| *status), Some(404));
+    assert!(
+        world.net.state(wire) != WireState::Open,
+        "no further request can follow an unread body"
+    );
+}
