@@ -5,8 +5,9 @@
 use rustix::process::Signal;
 use serde_json::json;
 use zerohop_tests::{
-    gateway::{Gateway, Settings},
+    gateway::{Gateway, Settings, root},
     http::{self, Client},
+    metrics::Metrics,
     wait::wait_for,
 };
 
@@ -81,4 +82,31 @@ fn the_log_level_can_change() {
         ask();
         (gateway.log().contains("chat_completions") || gateway.log().contains(CHAT)).then_some(())
     });
+}
+
+/// Once each reload kept one more hold on every engine, so that a model which a later one removed stayed in memory.
+#[test]
+fn a_model_that_is_removed_gives_its_threads_back() {
+    let model = |id: &str| json!({"id": id, "backend": {"onnx": {"path": root().join("models/tiny"), "threads": 1}}});
+    let one = Settings::default().with("/models", json!([model("tiny")]));
+    let two = Settings::default().with("/models", json!([model("tiny"), model("second")]));
+    let gateway = Gateway::start(&two);
+    let threads = || Metrics::of(gateway.address()).max("process_threads", &[]);
+    let with_both = threads();
+    let reload = |settings: &Settings, times: usize| {
+        gateway.rewrite(settings);
+        gateway.signal(Signal::HUP);
+        wait_for("the reload", || {
+            (gateway.log().matches("reloaded in").count() == times).then_some(())
+        });
+    };
+    reload(&two, 1);
+    reload(&two, 2);
+    assert_eq!(
+        threads().total_cmp(&with_both),
+        std::cmp::Ordering::Equal,
+        "an unchanged model keeps its engine"
+    );
+    reload(&one, 3);
+    wait_for("the engine to end", || (threads() < with_both).then_some(()));
 }

@@ -297,24 +297,8 @@ impl Server {
         }
     }
 
-    /// Refuses to open the addresses that are really in use, whatever the new file says of addresses, to anyone.
-    fn check_exposure(&self, config: &Config) -> Result<(), StartError> {
-        let anyone = matches!(config.access, Access::Anonymous { explicit: false });
-        match self
-            .addresses
-            .iter()
-            .find(|address| !address.ip().to_canonical().is_loopback())
-        {
-            Some(address) if anyone => Err(StartError::new(format!(
-                "{address} stays open until a restart and would serve anyone: keep `tenants`, or set \
-                 `server.allow_anonymous: true`"
-            ))),
-            _ => Ok(()),
-        }
-    }
-
     fn adopt(&mut self, config: Config) -> Result<(), StartError> {
-        self.check_exposure(&config)?;
+        check_exposure(&self.addresses, &config.access)?;
         for key in self.started.needs_restart(&config) {
             self.log
                 .warn(format_args!("{key} changed: it takes effect at the next start"));
@@ -323,5 +307,45 @@ impl Server {
         self.log.set_level(config.logging.level);
         self.config = config;
         self.publish()
+    }
+}
+
+/// Refuses to open the addresses that are really in use, whatever a new file says of addresses, to anyone.
+fn check_exposure(addresses: &[SocketAddr], access: &Access) -> Result<(), StartError> {
+    let anyone = matches!(access, Access::Anonymous { explicit: false });
+    let mut open = addresses
+        .iter()
+        .filter(|address| !address.ip().to_canonical().is_loopback());
+    match open.next() {
+        Some(address) if anyone => Err(StartError::new(format!(
+            "{address} stays open until a restart and would serve anyone: keep `tenants`, or set \
+             `server.allow_anonymous: true`"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Once a reload judged the addresses of the new file, while those of the old one stayed open.
+    #[test]
+    fn a_reload_does_not_open_a_bound_address_to_anyone() {
+        let (silent, explicit) = (
+            Access::Anonymous { explicit: false },
+            Access::Anonymous { explicit: true },
+        );
+        let table = [
+            ("127.0.0.1:80 [::1]:80 [::ffff:127.0.0.1]:80", &silent, true),
+            ("127.0.0.1:80 0.0.0.0:80", &silent, false),
+            ("[::]:80", &silent, false),
+            ("10.0.0.1:80", &explicit, true),
+            ("0.0.0.0:80", &Access::Tenants(Vec::new()), true),
+        ];
+        for (addresses, access, good) in table {
+            let bound: Vec<SocketAddr> = addresses.split(' ').map(|address| address.parse().unwrap()).collect();
+            assert_eq!(check_exposure(&bound, access).is_ok(), good, "{addresses}");
+        }
     }
 }
