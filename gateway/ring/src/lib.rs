@@ -16,7 +16,8 @@
 //! | 6.0 | multishot receive, single issuer: the minimum |
 //! | 6.1 | deferred task run: the first level worth having, and that of all long-term kernels since |
 //! | 6.6 | no submission index array |
-//! | 6.15 | waits that are not accounted as waiting for I/O |
+//! | 6.2 | zero-copy sends that say whether they copied after all; without them every send is plain |
+//! | 6.15 | waits that are not accounted as waiting for I/O; vectored zero-copy sends from registered memory, else unregistered |
 //!
 //! Below that, or where a container's policy or the sysctl `kernel.io_uring_disabled` forbids io_uring, [`Epoll`] serves;
 //! it needs nothing newer than 5.11 for precise deadlines (before that they are rounded up to a millisecond).
@@ -32,6 +33,7 @@ mod accept;
 mod clock;
 mod epoll;
 mod options;
+mod parcel;
 mod pool;
 mod probe;
 pub mod sim;
@@ -44,9 +46,11 @@ mod uring;
 mod wake;
 
 pub use epoll::Epoll;
-pub use options::Options;
+pub use options::{Options, ZeroCopy};
+pub use parcel::{Parcel, VECTOR_FROM};
 pub use probe::{AnyIo, Backend, Choice, Level, probe};
 pub use sys::{
+    arena::{Arena, ArenaOptions, POISON, Piece, REGION},
     cpu::{allowed_cores, pin_to_core},
     net::listen,
 };

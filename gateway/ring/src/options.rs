@@ -2,6 +2,36 @@
 
 use std::{io, net::TcpListener, time::Duration};
 
+use crate::Arena;
+
+/// From which size a send goes out without a copy by the CPU, where the kernel and the network card can.
+///
+/// Over loopback, veth and most virtual cards the kernel copies after all and says so; a connection whose first
+/// notifications say that goes back to plain sends. On a card with scatter-gather the copy saved is worth the second
+/// completion from about 10 KB up (kernel documentation, `msg_zerocopy`). [`ZeroCopy::DEFAULT`] is above that, since what
+/// a mistake costs shrinks with the size: `cargo xtask bench zc` shows it on the machine at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// Never.
+    Off,
+    /// From so many bytes up.
+    From(usize),
+    /// Every send, whatever its size and whatever the notifications say, from the arena if there is one: to measure and
+    /// to test.
+    Always,
+}
+
+impl ZeroCopy {
+    /// 64 KiB.
+    pub const DEFAULT: Self = Self::From(64 << 10);
+}
+
+impl Default for ZeroCopy {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
 /// Settings of a maker; one value makes one worker's `Io`.
 #[derive(Debug)]
 pub struct Options {
@@ -17,6 +47,10 @@ pub struct Options {
     pub spin: Duration,
     /// Sent once, without waiting, to a connection beyond `max_connections`; empty: nothing.
     pub overflow_reply: Vec<u8>,
+    /// Which sends avoid the copy. Only io_uring can; the other makers send plainly.
+    pub zero_copy: ZeroCopy,
+    /// Where [`ZeroCopy::Always`] puts what lies elsewhere.
+    pub arena: Option<Arena>,
 }
 
 impl Default for Options {
@@ -28,6 +62,8 @@ impl Default for Options {
             recv_buffer_size: 4096,
             spin: Duration::from_micros(20),
             overflow_reply: Vec::new(),
+            zero_copy: ZeroCopy::DEFAULT,
+            arena: None,
         }
     }
 }

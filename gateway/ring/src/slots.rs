@@ -53,6 +53,11 @@ impl<T> Slots<T> {
         self.vacant.is_empty() && self.slots.len() as u64 >= u64::from(self.bound)
     }
 
+    pub(crate) fn get(&self, conn: ConnId) -> Option<&T> {
+        let entry = self.slots.get(conn.slot as usize)?;
+        entry.value.as_ref().filter(|_| entry.generation == conn.generation)
+    }
+
     pub(crate) fn get_mut(&mut self, conn: ConnId) -> Option<&mut T> {
         let entry = self.slots.get_mut(conn.slot as usize)?;
         if entry.generation == conn.generation {

@@ -18,6 +18,9 @@ pub(crate) enum Op {
     Cancel = 4,
     /// The poll on the wake-up descriptor.
     Wake = 5,
+    /// A zero-copy send; the slot is its entry. Its completions come to the worker's side under the connection's token,
+    /// the answer as `Send` and the notification as `ZeroCopy`.
+    ZeroCopy = 6,
 }
 
 /// `user_data`: operation in bits 56 to 63, the low 24 bits of the generation in 32 to 55, the slot in 0 to 31.
@@ -43,8 +46,14 @@ impl Token {
             3 => Some(Op::Send),
             4 => Some(Op::Cancel),
             5 => Some(Op::Wake),
+            6 => Some(Op::ZeroCopy),
             _ => None,
         }
+    }
+
+    /// The same slot and generation under another operation.
+    pub(crate) fn with(self, op: Op) -> Self {
+        Self(self.0 & 0x00ff_ffff_ffff_ffff | (op as u64) << 56)
     }
 
     pub(crate) fn slot(self) -> u32 {
@@ -63,7 +72,7 @@ mod tests {
 
     #[test]
     fn parts_come_back() {
-        for op in [Op::Accept, Op::Recv, Op::Send, Op::Cancel, Op::Wake] {
+        for op in [Op::Accept, Op::Recv, Op::Send, Op::Cancel, Op::Wake, Op::ZeroCopy] {
             for (generation, slot) in [(0, 0), (1, u32::MAX), (GENERATION_MASK, 7), (u32::MAX, 1 << 20)] {
                 let token = Token::of(op, ConnId { slot, generation });
                 assert_eq!(token.op(), Some(op));

@@ -5,6 +5,8 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
+use crate::Parcel;
+
 /// Monotonic time in nanoseconds since an origin that the maker chooses.
 pub type Nanos = u64;
 
@@ -92,12 +94,14 @@ pub enum Completion {
     Sent {
         /// To whom.
         conn: ConnId,
-        /// The very buffer that was given to [`Io::send`], contents unspecified, for reuse.
+        /// The head that was given to [`Io::send`], contents unspecified, for reuse; an empty one if the kernel still
+        /// reads it (a zero-copy send, whose bytes the maker keeps until the kernel's notification).
         buf: Vec<u8>,
-        /// Bytes sent (the whole buffer), or why not.
+        /// Bytes sent (the whole parcel), or why not.
         result: io::Result<usize>,
     },
-    /// Every loan of this connection is back and its descriptor is closed; the slot may be used again by a later
+    /// Every loan of this connection is back (but the bytes of zero-copy sends, which the maker keeps apart until the
+    /// kernel has let go of them) and its descriptor is closed; the slot may be used again by a later
     /// [`Completion::Accepted`].
     Closed {
         /// Which connection.
@@ -149,9 +153,9 @@ pub trait Io {
     /// Returns a receive buffer.
     fn give_back(&mut self, buf: BufId);
 
-    /// Sends the whole buffer, then answers `Sent`. At most one send is in flight for a connection; a second call
-    /// before `Sent` is a bug of the worker and panics. An empty buffer is answered at once.
-    fn send(&mut self, conn: ConnId, buf: Vec<u8>);
+    /// Sends the whole parcel, then answers `Sent`. At most one send is in flight for a connection; a second call
+    /// before `Sent` is a bug of the worker and panics. An empty parcel is answered at once.
+    fn send(&mut self, conn: ConnId, parcel: impl Into<Parcel>);
 
     /// Sends FIN after what is in flight; receiving goes on and nothing is answered. For a last reply that the client
     /// must be able to read while it still sends: a close with unread bytes resets the connection and may take the
@@ -193,4 +197,16 @@ pub struct IoStats {
     pub bytes_received: u64,
     /// Bytes sent.
     pub bytes_sent: u64,
+    /// Sends that the kernel copied from, as ever.
+    pub plain_sends: u64,
+    /// Sends handed over without a copy.
+    pub zero_copy_sends: u64,
+    /// Of those, the ones from registered memory.
+    pub registered_sends: u64,
+    /// Notifications that the kernel or the card had copied after all.
+    pub copied_sends: u64,
+    /// Zero-copy sends that the kernel refused, sent plainly instead.
+    pub refused_sends: u64,
+    /// Zero-copy sends whose bytes the kernel may still read, now.
+    pub held_sends: u64,
 }

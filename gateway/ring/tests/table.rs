@@ -29,6 +29,13 @@ macro_rules! table {
                 }
             })*
         }
+        mod zero_copy {
+            $(#[test] fn $case() {
+                for level in super::levels() {
+                    super::cases::$case(super::worlds::zero_copy(level));
+                }
+            })*
+        }
         mod epoll {
             $(#[test] fn $case() {
                 super::cases::$case(super::worlds::epoll);
@@ -56,6 +63,8 @@ table! {
     pause_taken_back,
     slow_reader,
     empty_send,
+    parcels,
+    parcels_of_one_piece,
     second_send_panics,
     close_after_send,
     abort_cuts_a_send,

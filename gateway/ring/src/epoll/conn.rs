@@ -9,7 +9,7 @@ use std::{
 
 use super::Epoll;
 use crate::{
-    BufId, Completion, ConnId, RecvEnd,
+    BufId, Completion, ConnId, Parcel, RecvEnd,
     spin::Stamp,
     sys::{
         epoll::{Event, Watch},
@@ -41,7 +41,7 @@ pub(super) struct Conn {
     ended: bool,
     recv: Recv,
     /// The bytes of the send in flight, and how many the kernel has taken.
-    send: Option<(Vec<u8>, usize)>,
+    send: Option<(Parcel, usize)>,
     /// FIN follows the send in flight.
     finishing: bool,
     closing: bool,
@@ -124,7 +124,7 @@ impl Epoll {
         }
     }
 
-    pub(super) fn start_send(&mut self, id: ConnId, buf: Vec<u8>) {
+    pub(super) fn start_send(&mut self, id: ConnId, parcel: Parcel) {
         let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.closing) else {
             return;
         };
@@ -132,14 +132,15 @@ impl Epoll {
             conn.send.is_none(),
             "a second send on a connection before the first was answered"
         );
-        if buf.is_empty() {
+        if parcel.is_empty() {
             return self.ready.push(Completion::Sent {
                 conn: id,
-                buf,
+                buf: parcel.head,
                 result: Ok(0),
             });
         }
-        conn.send = Some((buf, 0));
+        self.stats.plain_sends += 1;
+        conn.send = Some((parcel.gathered(), 0));
         self.queue(id);
     }
 
@@ -159,8 +160,8 @@ impl Epoll {
         let Some(conn) = self.conns.get_mut(id) else { return };
         conn.closing = true;
         if abort {
-            if let Some((buf, _)) = conn.send.take() {
-                let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));
+            if let Some((parcel, _)) = conn.send.take() {
+                let (buf, result) = (parcel.head, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
                 self.ready.push(Completion::Sent { conn: id, buf, result });
             }
             net::reset_on_close(conn.socket.as_fd());
@@ -209,15 +210,16 @@ impl Epoll {
         let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.writable) else {
             return;
         };
-        let Some((buf, sent)) = &mut conn.send else { return };
+        let Some((parcel, sent)) = &mut conn.send else { return };
+        let len = parcel.len();
         let result = loop {
             self.stats.syscalls += 1;
-            match net::send(conn.socket.as_fd(), &buf[*sent..]) {
+            match net::send(conn.socket.as_fd(), parcel.parts(), *sent) {
                 Ok(0) => break Err(io::Error::from_raw_os_error(libc::EPIPE)),
                 Ok(taken) => {
                     *sent += taken;
                     self.stats.bytes_sent += taken as u64;
-                    if *sent == buf.len() {
+                    if *sent == len {
                         break Ok(*sent);
                     }
                     self.stats.short_sends += 1;
@@ -234,8 +236,12 @@ impl Epoll {
             self.stats.syscalls += 1;
             net::finish(conn.socket.as_fd());
         }
-        if let Some((buf, _)) = conn.send.take() {
-            self.ready.push(Completion::Sent { conn: id, buf, result });
+        if let Some((parcel, _)) = conn.send.take() {
+            self.ready.push(Completion::Sent {
+                conn: id,
+                buf: parcel.head,
+                result,
+            });
         }
         self.close_if_idle(id);
     }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, Options, Wake,
+    BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, Options, Parcel, Wake,
     accept::{self, Listener, REST, State, Trouble},
     clock::Clock,
     pool::Pool,
@@ -264,8 +264,8 @@ impl Io for Epoll {
         self.pool.give_back(buf.id);
     }
 
-    fn send(&mut self, conn: ConnId, buf: Vec<u8>) {
-        self.start_send(conn, buf);
+    fn send(&mut self, conn: ConnId, parcel: impl Into<Parcel>) {
+        self.start_send(conn, parcel.into());
     }
 
     fn finish(&mut self, conn: ConnId) {

@@ -8,7 +8,7 @@ use super::{
     Sim,
     net::{End, Event, Way, WireId},
 };
-use crate::{BufId, Completion, ConnId, RecvEnd};
+use crate::{BufId, Completion, ConnId, Parcel, RecvEnd};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recv {
@@ -236,12 +236,13 @@ impl Sim {
         }
     }
 
-    pub(super) fn start_send(&mut self, id: ConnId, buf: Vec<u8>) {
+    pub(super) fn start_send(&mut self, id: ConnId, parcel: Parcel) {
         let Some(conn) = self.open(id) else { return };
         assert!(
             conn.send.is_none(),
             "a second send on a connection before the first was answered"
         );
+        let buf = parcel.into_one();
         if buf.is_empty() {
             return self.ready.push(Completion::Sent {
                 conn: id,
@@ -250,6 +251,7 @@ impl Sim {
             });
         }
         conn.send = Some((buf, 0));
+        self.stats.plain_sends += 1;
         self.shared.borrow_mut().submit(Event::Send(id));
     }
 

@@ -25,8 +25,8 @@ use net::{Event, Shared, Summary, Way};
 pub use net::{Net, WINDOW, WireId, WireState};
 
 use crate::{
-    Accepted, BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, Options, Wake, accept::REST, pool::Pool,
-    slots::Slots,
+    Accepted, BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, Options, Parcel, Wake, accept::REST,
+    pool::Pool, slots::Slots,
 };
 
 /// What a turn takes, so that a worker that never waits still gets older.
@@ -315,8 +315,8 @@ impl Io for Sim {
         self.pool.give_back(buf.id);
     }
 
-    fn send(&mut self, conn: ConnId, buf: Vec<u8>) {
-        self.start_send(conn, buf);
+    fn send(&mut self, conn: ConnId, parcel: impl Into<Parcel>) {
+        self.start_send(conn, parcel.into());
     }
 
     fn finish(&mut self, conn: ConnId) {

@@ -5,13 +5,16 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod arena;
 pub(crate) mod cpu;
 pub(crate) mod epoll;
 pub(crate) mod event;
 pub(crate) mod map;
+pub(crate) mod message;
 pub(crate) mod net;
 pub(crate) mod pool;
 pub(crate) mod ring;
+pub(crate) mod zero_copy;
 
 use std::io;
 

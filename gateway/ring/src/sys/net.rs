@@ -8,7 +8,11 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-use super::{check, check_size, size_of};
+use super::{
+    check, check_size,
+    message::{Message, PARTS},
+    size_of,
+};
 
 /// Opens a listener: `SO_REUSEADDR`, close-on-exec, `TCP_NODELAY` and, where the kernel offers it, the congestion control
 /// `cubic` (accepted connections inherit both); with `reuse_port` several listeners share the address and the kernel
@@ -147,11 +151,17 @@ pub(crate) fn recv(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usiz
     check_size(unsafe { libc::recv(socket.as_raw_fd(), start, length, libc::MSG_DONTWAIT) })
 }
 
-/// Gives the kernel what it takes now.
-pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+/// Gives the kernel what it takes now of the parts, of which it has `sent` bytes.
+pub(crate) fn send(socket: BorrowedFd<'_>, parts: [&[u8]; PARTS], sent: usize) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the kernel reads at most `bytes.len()` bytes of a live slice, during this call.
-    check_size(unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) })
+    if let [bytes, [], []] = parts {
+        let rest = &bytes[sent..];
+        // SAFETY: the kernel reads at most `rest.len()` bytes of a live slice, during this call.
+        return check_size(unsafe { libc::send(socket.as_raw_fd(), rest.as_ptr().cast(), rest.len(), flags) });
+    }
+    let message = Message::new(parts, sent);
+    // SAFETY: the kernel reads a live message and the live parts that it names, during this call.
+    check_size(unsafe { libc::sendmsg(socket.as_raw_fd(), message.header(), flags) })
 }
 
 /// Drops what lies in the receive queue, so that a close says FIN and not RST. Best effort.
@@ -190,7 +200,7 @@ pub(crate) fn reset_on_close(socket: BorrowedFd<'_>) {
 pub(crate) fn refuse(socket: OwnedFd, reply: &[u8]) {
     if !reply.is_empty() {
         // What it does not take, the client does not get: there is no slot to remember the rest in.
-        let _ = send(socket.as_fd(), reply);
+        let _ = send(socket.as_fd(), [reply, &[], &[]], 0);
         finish(socket.as_fd());
         discard_received(socket.as_fd());
     }

@@ -14,10 +14,12 @@ use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 
 use super::{
     check,
+    message::Message,
     pool::{GROUP, Pool},
+    zero_copy::{self, ZeroCopies},
 };
 use crate::{
-    Level,
+    ConnId, Level, Parcel,
     token::{Op, Token},
 };
 
@@ -43,12 +45,26 @@ pub(crate) struct Cqe {
     pub(crate) buffer: Option<u16>,
     /// The connection that came with it.
     pub(crate) accepted: Option<OwnedFd>,
+    /// The zero-copy send that it is about; `token` is then that of its connection: `Send` for the answer, `ZeroCopy`
+    /// for a notification.
+    pub(crate) zero_copy: Option<ConnId>,
+    /// The entry of that send is gone.
+    pub(crate) freed: bool,
 }
 
-/// The bytes of a connection's send.
+impl Cqe {
+    /// Whether this notification says that the bytes were copied after all.
+    pub(crate) fn was_copied(&self) -> bool {
+        zero_copy::was_copied(self.result)
+    }
+}
+
+/// The bytes of a connection's plain send.
 #[derive(Debug, Default)]
 struct Loan {
-    buf: Vec<u8>,
+    parcel: Parcel,
+    /// Made for a parcel of several parts.
+    message: Option<Box<Message>>,
     /// Bytes that the kernel has taken.
     sent: usize,
     /// A submission names these bytes.
@@ -73,6 +89,8 @@ pub(crate) struct Ring {
     /// `None` only while dropping.
     pool: Option<Pool>,
     loans: Vec<Loan>,
+    /// Dropped after `uring`, as are the loans.
+    zero_copies: ZeroCopies,
     /// Submissions without their final completion.
     in_flight: usize,
     /// Submissions that found the queue full, in order. Bounded by what connections may have in flight.
@@ -108,6 +126,7 @@ impl Ring {
             enter_flags,
             pool: Some(pool),
             loans,
+            zero_copies: ZeroCopies::new(),
             in_flight: 0,
             waiting,
             enters: 0,
@@ -148,31 +167,30 @@ impl Ring {
         self.push(&entry.user_data(Token::new(Op::Wake, 0, 0).0));
     }
 
-    /// Asks that a submission end; it then answers with what it had done, or `ECANCELED`.
-    pub(crate) fn cancel(&mut self, target: Token) {
-        // The answer carries the low half of the target and is told apart by its operation.
-        let answer = Token(target.0 & 0x00ff_ffff_ffff_ffff | (Op::Cancel as u64) << 56);
+    /// Asks that a submission end; it then answers with what it had done, or `ECANCELED`. The answer carries `of`, told
+    /// apart by its operation.
+    pub(crate) fn cancel(&mut self, target: Token, of: Token) {
+        let answer = of.with(Op::Cancel);
         self.push(&opcode::AsyncCancel::new(target.0).build().user_data(answer.0));
     }
 
-    /// Takes the bytes and sends them. The loan ends with the completion; then `resend` or `end_send`.
+    /// Takes the parcel and sends it. The loan ends with the completion; then `resend` or `end_send`.
     ///
     /// # Panics
     /// When the slot still has a send.
-    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, token: Token, buf: Vec<u8>) {
+    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, token: Token, parcel: Parcel) {
         let slot = token.slot() as usize;
         if slot >= self.loans.len() {
             self.loans.resize_with(slot + 1, Loan::default);
         }
         let loan = &mut self.loans[slot];
         assert!(
-            !loan.lent && loan.buf.is_empty(),
+            !loan.lent && loan.parcel.is_empty(),
             "a second send on a connection before the first was answered"
         );
         *loan = Loan {
-            buf,
-            sent: 0,
-            lent: false,
+            parcel,
+            ..Loan::default()
         };
         self.resend(socket, token);
     }
@@ -181,33 +199,71 @@ impl Ring {
     pub(crate) fn resend(&mut self, socket: BorrowedFd<'_>, token: Token) {
         let loan = &mut self.loans[token.slot() as usize];
         assert!(!loan.lent, "the kernel still has these bytes");
-        let rest = &loan.buf[loan.sent..];
-        let (start, length) = (rest.as_ptr(), rest.len().min(SEND_MAX) as u32);
+        let socket = types::Fd(socket.as_raw_fd());
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let entry = opcode::Send::new(types::Fd(socket.as_raw_fd()), start, length)
-            .flags(flags)
-            .build();
+        let entry = if loan.parcel.is_single() {
+            let rest = &loan.parcel.head[loan.sent..];
+            let (start, length) = (rest.as_ptr(), rest.len().min(SEND_MAX) as u32);
+            opcode::Send::new(socket, start, length).flags(flags).build()
+        } else {
+            let message = loan.message.insert(Message::new(loan.parcel.parts(), loan.sent));
+            opcode::SendMsg::new(socket, message.header())
+                .flags(flags as u32)
+                .build()
+        };
         loan.lent = true;
         // An operation other than `Send` in the token would never end the loan.
-        let token = Token(token.0 & 0x00ff_ffff_ffff_ffff | (Op::Send as u64) << 56);
-        self.push(&entry.user_data(token.0));
+        self.push(&entry.user_data(token.with(Op::Send).0));
     }
 
     /// Counts what a send has taken; answers what is left.
     pub(crate) fn advance_send(&mut self, slot: u32, taken: usize) -> usize {
         let loan = &mut self.loans[slot as usize];
-        loan.sent = (loan.sent + taken).min(loan.buf.len());
-        loan.buf.len() - loan.sent
+        let len = loan.parcel.len();
+        loan.sent = (loan.sent + taken).min(len);
+        len - loan.sent
     }
 
-    /// Gives the buffer of a completed send back, with the number of bytes sent. `None` while the kernel has it.
+    /// Gives the head of a completed send back, with the number of bytes sent. `None` while the kernel has it.
     pub(crate) fn end_send(&mut self, slot: u32) -> Option<(Vec<u8>, usize)> {
         let loan = self.loans.get_mut(slot as usize)?;
         if loan.lent {
             return None;
         }
         let loan = std::mem::take(loan);
-        Some((loan.buf, loan.sent))
+        Some((loan.parcel.head, loan.sent))
+    }
+
+    /// Takes the parcel and sends it without a copy, from registered memory where that is at hand. `Err` gives it back:
+    /// the kernel cannot, or as many are under way as may be.
+    pub(crate) fn send_zero_copy(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        token: Token,
+        parcel: Parcel,
+    ) -> Result<ConnId, Parcel> {
+        if !self.zero_copies.is_supported() {
+            return Err(parcel);
+        }
+        let id = self.zero_copies.insert(&self.uring, token.with(Op::Send), parcel)?;
+        self.resend_zero_copy(socket, id);
+        Ok(id)
+    }
+
+    /// Sends what a short zero-copy send has left.
+    pub(crate) fn resend_zero_copy(&mut self, socket: BorrowedFd<'_>, id: ConnId) {
+        if let Some(entry) = self.zero_copies.submission(socket, id) {
+            self.push(&entry);
+        }
+    }
+
+    /// The zero-copy sends under way.
+    pub(crate) fn zero_copies(&self) -> &ZeroCopies {
+        &self.zero_copies
+    }
+
+    pub(crate) fn zero_copies_mut(&mut self) -> &mut ZeroCopies {
+        &mut self.zero_copies
     }
 
     /// Whether something waits to be submitted.
@@ -243,7 +299,7 @@ impl Ring {
     fn push_now(&mut self, entry: &squeue::Entry) -> bool {
         let mut queue = self.uring.submission();
         // SAFETY: what the entry points to is owned by this ring until its final completion: receive buffers by
-        // `pool`, send bytes by `loans`; the other operations name descriptors only.
+        // `pool`, send bytes by `loans` and `zero_copies`; the other operations name descriptors only.
         unsafe { queue.push(entry) }.is_ok()
     }
 
@@ -316,27 +372,35 @@ impl Ring {
             if !more {
                 self.in_flight -= 1;
             }
-            let mut accepted = None;
+            let mut cqe = Cqe {
+                token,
+                result,
+                more,
+                buffer: cqueue::buffer_select(flags).filter(|id| pool.lend(*id)),
+                accepted: None,
+                zero_copy: None,
+                freed: false,
+            };
             match token.op() {
                 Some(Op::Accept) if result >= 0 => {
                     // SAFETY: a successful accept answers with a descriptor that it made for us alone.
-                    accepted = Some(unsafe { OwnedFd::from_raw_fd(result) });
+                    cqe.accepted = Some(unsafe { OwnedFd::from_raw_fd(result) });
                 }
                 Some(Op::Send) => {
                     if let Some(loan) = self.loans.get_mut(token.slot() as usize) {
                         loan.lent = false;
                     }
                 }
+                Some(Op::ZeroCopy) => {
+                    let Some((id, told)) = self.zero_copies.completed(token, !more) else {
+                        continue;
+                    };
+                    let op = if cqueue::notif(flags) { Op::ZeroCopy } else { Op::Send };
+                    (cqe.token, cqe.zero_copy, cqe.freed) = (told.conn.with(op), Some(id), told.freed);
+                }
                 _ => {}
             }
-            let buffer = cqueue::buffer_select(flags).filter(|id| pool.lend(*id));
-            out.push(Cqe {
-                token,
-                result,
-                more,
-                buffer,
-                accepted,
-            });
+            out.push(cqe);
         }
     }
 
@@ -367,6 +431,7 @@ impl Drop for Ring {
         if !self.wind_up() {
             // The kernel may still read or write these: nobody may ever get the same memory.
             std::mem::forget(std::mem::take(&mut self.loans));
+            std::mem::forget(std::mem::replace(&mut self.zero_copies, ZeroCopies::new()));
             std::mem::forget(self.pool.take());
         }
         if self.enter_flags != 0 {

@@ -1,7 +1,8 @@
 //! One connection on the ring: receiving, sending, closing.
 //!
-//! Invariant: `recv` is `Armed` or `Pausing` exactly while a multishot receive is with the kernel, and `sending` exactly
-//! while a send was not answered; the descriptor is closed only when neither is.
+//! Invariant: `recv` is `Armed` or `Pausing` exactly while a multishot receive is with the kernel, and `sending` is `Some`
+//! exactly while a send was not answered; the descriptor is closed only when neither is. Zero-copy sends that were
+//! answered but not notified may outlive the connection.
 
 use std::{
     io,
@@ -10,7 +11,7 @@ use std::{
 
 use super::Uring;
 use crate::{
-    BufId, Completion, ConnId, RecvEnd,
+    BufId, Completion, ConnId, Parcel, RecvEnd, ZeroCopy,
     spin::Stamp,
     sys::{net, ring::Cqe},
     token::{Op, Token},
@@ -30,6 +31,20 @@ enum Recv {
     Over,
 }
 
+/// A send in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    Plain,
+    /// Its entry among the zero-copy sends.
+    ZeroCopy(ConnId),
+}
+
+/// Zero-copy sends of a connection whose notification may be due; more go plainly, so that a reader who stalls does not
+/// take up the entries of all.
+const UNNOTIFIED_MAX: u16 = 16;
+/// Notifications that say "copied" after which a connection goes back to plain sends.
+const COPIED_MAX: u8 = 3;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Closing {
     No,
@@ -43,7 +58,11 @@ enum Closing {
 pub(super) struct Conn {
     socket: OwnedFd,
     recv: Recv,
-    sending: bool,
+    sending: Option<Sending>,
+    /// Entries among the zero-copy sends.
+    unnotified: u16,
+    /// Notifications that said "copied".
+    copied: u8,
     /// FIN follows the send in flight.
     finishing: bool,
     closing: Closing,
@@ -55,7 +74,9 @@ impl Conn {
         Self {
             socket,
             recv: Recv::Off,
-            sending: false,
+            sending: None,
+            unnotified: 0,
+            copied: 0,
             finishing: false,
             closing: Closing::No,
             stamp: Stamp::default(),
@@ -89,7 +110,7 @@ impl Uring {
         match conn.recv {
             Recv::Armed => {
                 conn.recv = Recv::Pausing { again: false };
-                self.ring.cancel(Token::of(Op::Recv, id));
+                self.ring.cancel(Token::of(Op::Recv, id), Token::of(Op::Recv, id));
             }
             Recv::Pausing { .. } => conn.recv = Recv::Pausing { again: false },
             Recv::Starved => {
@@ -173,31 +194,78 @@ impl Uring {
         out.push(Completion::RecvEnded { conn: id, end });
     }
 
-    pub(super) fn start_send(&mut self, id: ConnId, buf: Vec<u8>) {
+    pub(super) fn start_send(&mut self, id: ConnId, parcel: Parcel) {
         let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.closing == Closing::No) else {
             return;
         };
-        if buf.is_empty() {
-            assert!(
-                !conn.sending,
-                "a second send on a connection before the first was answered"
-            );
+        assert!(
+            conn.sending.is_none(),
+            "a second send on a connection before the first was answered"
+        );
+        if parcel.is_empty() {
             return self.ready.push(Completion::Sent {
                 conn: id,
-                buf,
+                buf: parcel.head,
                 result: Ok(0),
             });
         }
-        conn.sending = true;
-        self.ring.send(conn.socket.as_fd(), Token::of(Op::Send, id), buf);
+        let avoids_copy = conn.unnotified < UNNOTIFIED_MAX
+            && match self.zero_copy {
+                ZeroCopy::Off => false,
+                ZeroCopy::From(size) => conn.copied < COPIED_MAX && parcel.len() >= size,
+                ZeroCopy::Always => true,
+            };
+        let parcel = if avoids_copy {
+            self.send_zero_copy(id, parcel).err()
+        } else {
+            Some(parcel)
+        };
+        if let Some(parcel) = parcel {
+            self.send_plain(id, parcel);
+        }
+    }
+
+    fn send_plain(&mut self, id: ConnId, parcel: Parcel) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.sending = Some(Sending::Plain);
+        self.stats.plain_sends += 1;
+        self.ring
+            .send(conn.socket.as_fd(), Token::of(Op::Send, id), parcel.gathered());
+    }
+
+    /// `Err` gives the parcel back, to be sent plainly.
+    fn send_zero_copy(&mut self, id: ConnId, mut parcel: Parcel) -> Result<(), Parcel> {
+        let Some(conn) = self.conns.get_mut(id) else {
+            return Err(parcel);
+        };
+        if let (ZeroCopy::Always, Some(arena), true) = (self.zero_copy, &self.arena, parcel.is_single())
+            && let Some(body) = arena.try_store(&parcel.head)
+        {
+            parcel.head.clear();
+            parcel.body = Some(body);
+        }
+        let entry = self
+            .ring
+            .send_zero_copy(conn.socket.as_fd(), Token::of(Op::Send, id), parcel)?;
+        conn.sending = Some(Sending::ZeroCopy(entry));
+        conn.unnotified += 1;
+        self.stats.zero_copy_sends += 1;
+        self.stats.registered_sends += u64::from(self.ring.zero_copies().is_registered(entry));
+        Ok(())
     }
 
     pub(super) fn on_send(&mut self, cqe: &Cqe, out: &mut Vec<Completion>) {
-        let Some(id) = self.present(cqe.token) else { return };
+        let Some(id) = self.present(cqe.token) else {
+            return self.forget(cqe);
+        };
         let Some(conn) = self.conns.get_mut(id) else { return };
+        let Some(sending) = conn.sending else { return };
         let taken = usize::try_from(cqe.result).unwrap_or(0);
         self.stats.bytes_sent += taken as u64;
-        let left = self.ring.advance_send(id.slot, taken);
+        let left = match sending {
+            Sending::Plain => self.ring.advance_send(id.slot, taken),
+            Sending::ZeroCopy(entry) => self.ring.zero_copies_mut().advance(entry, taken),
+        };
         let aborted = conn.closing == Closing::Abort;
         let error = match -cqe.result {
             _ if left == 0 => None,
@@ -206,27 +274,69 @@ impl Uring {
             0 => Some(libc::EPIPE),
             errno if errno < 0 || errno == libc::EINTR || errno == libc::EAGAIN => {
                 self.stats.short_sends += 1;
-                return self.ring.resend(conn.socket.as_fd(), cqe.token);
+                return match sending {
+                    Sending::Plain => self.ring.resend(conn.socket.as_fd(), cqe.token),
+                    Sending::ZeroCopy(entry) => self.ring.resend_zero_copy(conn.socket.as_fd(), entry),
+                };
             }
-            errno => Some(errno),
+            errno => {
+                if let Sending::ZeroCopy(entry) = sending
+                    && let Some((bytes, freed)) = self.ring.zero_copies_mut().refused(entry, errno)
+                {
+                    conn.unnotified -= u16::from(freed);
+                    self.stats.refused_sends += 1;
+                    return self.send_plain(id, bytes.into());
+                }
+                Some(errno)
+            }
         };
-        conn.sending = false;
+        self.end_send(id, sending, error, out);
+    }
+
+    fn end_send(&mut self, id: ConnId, sending: Sending, error: Option<i32>, out: &mut Vec<Completion>) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let ended = match sending {
+            Sending::Plain => self.ring.end_send(id.slot),
+            Sending::ZeroCopy(entry) => {
+                let (head, sent, freed) = self.ring.zero_copies_mut().answer(entry);
+                conn.unnotified -= u16::from(freed);
+                Some((head, sent))
+            }
+        };
+        conn.sending = None;
         if conn.finishing && error.is_none() {
             self.stats.syscalls += 1;
             net::finish(conn.socket.as_fd());
         }
-        if let Some((buf, sent)) = self.ring.end_send(id.slot) {
+        if let Some((buf, sent)) = ended {
             let result = error.map_or(Ok(sent), |errno| Err(io::Error::from_raw_os_error(errno)));
             out.push(Completion::Sent { conn: id, buf, result });
         }
         self.close_if_idle(id, out);
     }
 
+    /// The answer of a zero-copy send whose connection is gone: nobody is told.
+    fn forget(&mut self, cqe: &Cqe) {
+        if let Some(entry) = cqe.zero_copy {
+            let _ = self.ring.zero_copies_mut().answer(entry);
+        }
+    }
+
+    /// The kernel has let go of the bytes of a zero-copy send.
+    pub(super) fn on_notified(&mut self, cqe: &Cqe) {
+        let copied = cqe.was_copied();
+        self.stats.copied_sends += u64::from(copied);
+        if let Some(conn) = self.present(cqe.token).and_then(|id| self.conns.get_mut(id)) {
+            conn.copied = conn.copied.saturating_add(u8::from(copied));
+            conn.unnotified -= u16::from(cqe.freed);
+        }
+    }
+
     pub(super) fn start_finish(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.closing == Closing::No) else {
             return;
         };
-        if conn.sending {
+        if conn.sending.is_some() {
             conn.finishing = true;
         } else {
             self.stats.syscalls += 1;
@@ -242,10 +352,10 @@ impl Uring {
         }
         if conn.recv == Recv::Armed {
             conn.recv = Recv::Pausing { again: false };
-            self.ring.cancel(Token::of(Op::Recv, id));
+            self.ring.cancel(Token::of(Op::Recv, id), Token::of(Op::Recv, id));
         }
-        if abort && conn.sending {
-            self.ring.cancel(Token::of(Op::Send, id));
+        if abort && let Some(sending) = conn.sending {
+            self.ring.cancel(target(id, sending), Token::of(Op::Send, id));
         }
         conn.closing = closing;
         let mut out = std::mem::take(&mut self.ready);
@@ -256,7 +366,7 @@ impl Uring {
     /// Closes the descriptor of a closing connection when the kernel has nothing of it any more.
     fn close_if_idle(&mut self, id: ConnId, out: &mut Vec<Completion>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        if conn.closing == Closing::No || conn.receives() || conn.sending {
+        if conn.closing == Closing::No || conn.receives() || conn.sending.is_some() {
             return;
         }
         if conn.closing == Closing::Abort {
@@ -276,11 +386,19 @@ impl Uring {
         };
         let Some(conn) = self.conns.get_mut(id) else { return };
         if matches!(conn.recv, Recv::Pausing { .. }) {
-            self.ring.cancel(Token::of(Op::Recv, id));
+            self.ring.cancel(Token::of(Op::Recv, id), Token::of(Op::Recv, id));
         }
-        if conn.closing == Closing::Abort && conn.sending {
-            self.ring.cancel(Token::of(Op::Send, id));
+        if let (Closing::Abort, Some(sending)) = (conn.closing, conn.sending) {
+            self.ring.cancel(target(id, sending), Token::of(Op::Send, id));
         }
+    }
+}
+
+/// The submission of a send, to be cancelled.
+fn target(id: ConnId, sending: Sending) -> Token {
+    match sending {
+        Sending::Plain => Token::of(Op::Send, id),
+        Sending::ZeroCopy(entry) => Token::of(Op::ZeroCopy, entry),
     }
 }
 

@@ -39,7 +39,8 @@ impl Uring {
             let state = self.listeners[index].state;
             match state {
                 State::Armed => {
-                    self.ring.cancel(Token::new(Op::Accept, 0, index as u32));
+                    let accept = Token::new(Op::Accept, 0, index as u32);
+                    self.ring.cancel(accept, accept);
                     self.listeners[index].state = State::Stopping;
                 }
                 State::Idle | State::Resting(_) => {

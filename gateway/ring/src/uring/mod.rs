@@ -14,7 +14,7 @@ use conn::Conn;
 pub(crate) use try_level::try_level;
 
 use crate::{
-    BufId, Completion, ConnId, Io, IoStats, Level, Nanos, Options, Wake,
+    Arena, BufId, Completion, ConnId, Io, IoStats, Level, Nanos, Options, Parcel, Wake, ZeroCopy,
     accept::Listener,
     clock::Clock,
     slots::Slots,
@@ -45,6 +45,8 @@ pub struct Uring {
     clock: Clock,
     spin: Spin,
     overflow_reply: Vec<u8>,
+    zero_copy: ZeroCopy,
+    arena: Option<Arena>,
     stats: IoStats,
     /// Reused by each turn.
     cqes: Vec<Cqe>,
@@ -79,6 +81,8 @@ impl Uring {
             clock: Clock::new(),
             spin,
             overflow_reply: options.overflow_reply,
+            zero_copy: options.zero_copy,
+            arena: options.arena,
             stats: IoStats::default(),
             cqes: Vec::with_capacity(256),
         })
@@ -137,6 +141,7 @@ impl Uring {
                 Some(Op::Recv) => self.on_recv(&cqe, out),
                 Some(Op::Send) => self.on_send(&cqe, out),
                 Some(Op::Accept) => self.on_accept(cqe, out),
+                Some(Op::ZeroCopy) => self.on_notified(&cqe),
                 Some(Op::Cancel) => self.on_cancel(&cqe),
                 Some(Op::Wake) => self.rewatch |= !cqe.more,
                 None => {}
@@ -197,8 +202,8 @@ impl Io for Uring {
         self.ring.pool_mut().give_back(buf.id as u16);
     }
 
-    fn send(&mut self, conn: ConnId, buf: Vec<u8>) {
-        self.start_send(conn, buf);
+    fn send(&mut self, conn: ConnId, parcel: impl Into<Parcel>) {
+        self.start_send(conn, parcel.into());
     }
 
     fn finish(&mut self, conn: ConnId) {
@@ -236,6 +241,7 @@ impl Io for Uring {
     fn stats(&self) -> IoStats {
         IoStats {
             syscalls: self.stats.syscalls + self.ring.enters(),
+            held_sends: self.ring.zero_copies().held() as u64,
             ..self.stats
         }
     }

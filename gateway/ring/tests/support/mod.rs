@@ -39,6 +39,10 @@ pub(crate) trait World {
     const CONNECTS_TRAVEL: bool;
 
     fn io(&mut self) -> &mut Self::Io;
+    /// Sends avoid the copy, so that a head may stay with the kernel after the answer.
+    fn may_keep_heads(&self) -> bool {
+        false
+    }
     /// `None`: refused.
     fn try_connect(&mut self) -> Option<Client>;
     fn address(&self, client: Client) -> SocketAddr;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use zerohop_ring::{
-    Epoll, Io, Level, ListenerId, Options, Uring, listen,
+    Arena, ArenaOptions, Epoll, Io, Level, ListenerId, Options, Uring, ZeroCopy, listen,
     sim::{Faults, Net, Sim, WireId, WireState},
 };
 
@@ -22,6 +22,7 @@ pub(crate) struct Real<I> {
     io: Option<I>,
     address: SocketAddr,
     clients: Vec<Option<Socket>>,
+    zero_copy: bool,
 }
 
 impl<I: Io> Real<I> {
@@ -36,10 +37,12 @@ impl<I: Io> Real<I> {
             listeners: vec![listener],
             ..options
         };
+        let zero_copy = options.zero_copy == ZeroCopy::Always;
         Self {
             io: Some(make(options).expect("a maker")),
             address,
             clients: Vec::new(),
+            zero_copy,
         }
     }
 
@@ -48,9 +51,36 @@ impl<I: Io> Real<I> {
     }
 }
 
-/// A world on io_uring, at a level.
+/// A world on io_uring, at a level, where every send is plain.
 pub(crate) fn uring(level: Level) -> impl Fn(Options) -> Real<Uring> {
-    move |options| Real::new(options, |options| Uring::new(options, level))
+    with(level, ZeroCopy::Off)
+}
+
+/// A world on io_uring where every send avoids the copy, from registered memory, which shows when it is read too late.
+pub(crate) fn zero_copy(level: Level) -> impl Fn(Options) -> Real<Uring> {
+    with(level, ZeroCopy::Always)
+}
+
+/// A world on io_uring where these sends avoid the copy.
+pub(crate) fn with(level: Level, zero_copy: ZeroCopy) -> impl Fn(Options) -> Real<Uring> {
+    move |options| {
+        let options = Options {
+            zero_copy,
+            arena: Some(poisoned_arena()),
+            ..options
+        };
+        Real::new(options, |options| Uring::new(options, level))
+    }
+}
+
+/// An arena of a few regions in which a dropped piece is overwritten.
+pub(crate) fn poisoned_arena() -> Arena {
+    Arena::new(ArenaOptions {
+        size: 32 << 20,
+        alignment: 64,
+        poison: true,
+    })
+    .expect("an arena")
 }
 
 /// A world on epoll.
@@ -65,6 +95,10 @@ impl<I: Io> World for Real<I> {
 
     fn io(&mut self) -> &mut I {
         self.io.as_mut().expect("not dropped")
+    }
+
+    fn may_keep_heads(&self) -> bool {
+        self.zero_copy
     }
 
     fn try_connect(&mut self) -> Option<Client> {
