@@ -136,9 +136,15 @@ impl Gateway {
     pub fn launch(settings: &Settings) -> io::Result<Self> {
         let port = Port::take()?;
         let scratch = Scratch::new()?;
-        let settings = settings
+        let mut settings = settings
             .clone()
             .with("/server/listen", json!([port.address().to_string()]));
+        // Chosen for a whole run of the suites; a test that is about the setting makes its own choice.
+        if let Some(zero_copy) = env::var_os("ZEROHOP_TEST_ZERO_COPY")
+            && settings.value.pointer("/server/zero_copy").is_none()
+        {
+            settings = settings.with("/server/zero_copy", zero_copy.to_string_lossy());
+        }
         let config = scratch.write("zerohop.yaml", settings.text())?;
         let child = serve(&settings, &config, &scratch)?.spawn().map_err(|error| {
             let program = settings.binary();

@@ -130,6 +130,23 @@ impl Client {
         self.stream.write_all(bytes.as_ref())
     }
 
+    /// Whether bytes have come that were not read.
+    ///
+    /// # Panics
+    /// If the socket cannot be asked.
+    #[must_use]
+    pub fn has_bytes(&self) -> bool {
+        let blocking = |on: bool| {
+            self.stream
+                .set_nonblocking(!on)
+                .unwrap_or_else(|error| panic!("cannot ask the socket: {error}"));
+        };
+        blocking(false);
+        let found = self.stream.peek(&mut [0]).is_ok_and(|count| count > 0);
+        blocking(true);
+        found || !self.buffer.is_empty()
+    }
+
     /// Says that no more bytes will come, and keeps on reading.
     ///
     /// # Panics

@@ -24,6 +24,9 @@ pub trait Surroundings {
     fn is_file(&self, path: &Path) -> bool;
     /// The cores that this process may use, ascending; empty if that cannot be found out.
     fn cores(&self) -> Vec<usize>;
+    /// Bytes of memory that this process may use: the machine's, or less if its control group says so. `None`: it cannot
+    /// be found out.
+    fn memory(&self) -> Option<u64>;
 }
 
 /// The machine that this process runs on.
@@ -60,6 +63,47 @@ impl Surroundings for Machine {
             .and_then(core_list)
             .unwrap_or_default()
     }
+
+    fn memory(&self) -> Option<u64> {
+        let machine = std::fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(total);
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let limits = groups
+            .lines()
+            .filter_map(group_path)
+            .flat_map(|group| limits_of(&group));
+        machine.into_iter().chain(limits).min()
+    }
+}
+
+/// The machine's memory in bytes, as `/proc/meminfo` tells it in KiB.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The folder of a control group that bounds memory, of a line of `/proc/self/cgroup`: that of version 2 (`0::/path`), or
+/// the controller `memory` of version 1.
+fn group_path(line: &str) -> Option<PathBuf> {
+    let mut parts = line.splitn(3, ':');
+    let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+    let root = match controllers {
+        "" => "/sys/fs/cgroup",
+        "memory" => "/sys/fs/cgroup/memory",
+        _ => return None,
+    };
+    Some(Path::new(root).join(path.trim_start_matches('/')))
+}
+
+/// The limits of a control group and of those above it; "max" is none.
+fn limits_of(group: &Path) -> Vec<u64> {
+    let above = group
+        .ancestors()
+        .take_while(|folder| folder.starts_with("/sys/fs/cgroup"));
+    let files = above.flat_map(|folder| ["memory.max", "memory.limit_in_bytes"].map(|name| folder.join(name)));
+    files
+        .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
+        .collect()
 }
 
 impl Machine {
@@ -128,6 +172,28 @@ mod tests {
     #[test]
     fn this_machine_has_cores() {
         assert!(!Machine.cores().is_empty());
+    }
+
+    #[test]
+    fn memory_is_found() {
+        assert_eq!(
+            total("MemTotal:       24620468 kB\nMemFree: 1 kB\n"),
+            Some(24_620_468 << 10)
+        );
+        assert_eq!(total("MemFree: 1 kB\n"), None);
+        for (line, path) in [
+            (
+                "0::/system.slice/zerohop.service",
+                Some("/sys/fs/cgroup/system.slice/zerohop.service"),
+            ),
+            ("0::/", Some("/sys/fs/cgroup/")),
+            ("9:memory:/docker/1", Some("/sys/fs/cgroup/memory/docker/1")),
+            ("3:cpu,cpuacct:/docker/1", None),
+            ("", None),
+        ] {
+            assert_eq!(group_path(line), path.map(PathBuf::from), "{line:?}");
+        }
+        assert!(Machine.memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 
     #[test]

@@ -66,6 +66,10 @@ pub struct Server {
     pub requests: Requests,
     /// How long requests in progress may take to finish when the server stops.
     pub drain_timeout: Duration,
+    /// What all connections may hold.
+    pub memory: RequestMemory,
+    /// Which replies leave without a copy.
+    pub zero_copy: ZeroCopy,
 }
 
 /// Which cores have a worker.
@@ -99,6 +103,36 @@ pub struct Requests {
     pub max_body_bytes: usize,
     /// Refuse fields that the vendor's API does not know.
     pub strict: bool,
+}
+
+impl Requests {
+    /// Bytes that one connection may need for the largest request: its head, its body in a buffer that doubled last when
+    /// it was just too small, and a reply.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        const REPLY: u64 = 1 << 20;
+        self.max_header_bytes as u64 + 2 * self.max_body_bytes as u64 + REPLY
+    }
+}
+
+/// The bound of what all connections hold together: requests that are being read, replies that wait to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestMemory {
+    /// Bytes over all workers; at least what the largest request needs.
+    pub bytes: u64,
+    /// Of how much memory this is an eighth, if the file does not say how much it is to be.
+    pub eighth_of: Option<u64>,
+}
+
+/// Which replies leave without a copy by the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// Large ones, where the network does not copy after all.
+    Auto,
+    /// None.
+    Off,
+    /// Every one, through registered memory: to measure and to test.
+    Always,
 }
 
 /// Who may ask.
@@ -327,6 +361,8 @@ impl Config {
                 "the limits of server.*",
                 one.connections != two.connections || sizes(one) != sizes(two),
             ),
+            ("server.memory", one.memory != two.memory),
+            ("server.zero_copy", one.zero_copy != two.zero_copy),
             ("engine", self.engine != other.engine),
             ("memory", self.memory != other.memory),
             ("logging.format", self.logging.format != other.logging.format),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     Access, Backend, Config, KeySource, Library, Model, ModelPath, ModelSet, Tenant, Workers,
-    parse::{FORMATS, LEVELS, PROVIDERS},
+    parse::{FORMATS, LEVELS, PROVIDERS, ZERO_COPY},
     units::{show_duration, show_size},
 };
 
@@ -41,6 +41,8 @@ struct Server {
     read_timeout: String,
     max_header_bytes: String,
     max_body_bytes: String,
+    memory: String,
+    zero_copy: &'static str,
     drain_timeout: String,
 }
 
@@ -175,6 +177,11 @@ impl Server {
             read_timeout: show_duration(connections.read_timeout),
             max_header_bytes: show_size(server.requests.max_header_bytes as u64),
             max_body_bytes: show_size(server.requests.max_body_bytes as u64),
+            memory: match server.memory.eighth_of {
+                Some(_) => "auto".into(),
+                None => show_size(server.memory.bytes),
+            },
+            zero_copy: word(&ZERO_COPY, server.zero_copy),
             drain_timeout: show_duration(server.drain_timeout),
         }
     }

@@ -96,6 +96,8 @@ section! {
         read_timeout: Amount,
         max_header_bytes: Amount,
         max_body_bytes: Amount,
+        memory: Amount,
+        zero_copy: String,
         drain_timeout: Amount,
     }
     later {

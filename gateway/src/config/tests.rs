@@ -12,7 +12,8 @@ use proptest::prelude::*;
 
 use super::{
     Access, Backend, Config, KeyDigest, KeySource, Level, Library, LogFormat, Model, ModelPath, ModelSet, Onnx,
-    Problems, Provider, Source, Surroundings, Tenant, Workers, field::Known, load, parse::parse, raw,
+    Problems, Provider, RequestMemory, Source, Surroundings, Tenant, Workers, ZeroCopy, field::Known, load,
+    parse::parse, raw,
 };
 
 /// Cases: `--- title`, the file, then `=>` and the answer.
@@ -65,6 +66,10 @@ impl Surroundings for Fake {
     fn cores(&self) -> Vec<usize> {
         vec![0, 1, 2, 3, 6]
     }
+
+    fn memory(&self) -> Option<u64> {
+        Some(16 << 30)
+    }
 }
 
 fn read(text: &str) -> Result<Config, Problems> {
@@ -100,6 +105,11 @@ fn without_a_file_the_bundled_model_is_served_here() {
     }
     assert_eq!(config.server.listen, ["127.0.0.1:8080".parse().expect("an address")]);
     assert_eq!(config.access, Access::Anonymous { explicit: false });
+    let memory = RequestMemory {
+        bytes: 2 << 30,
+        eighth_of: Some(16 << 30),
+    };
+    assert_eq!(config.server.memory, memory);
     let onnx = Onnx {
         path: ModelPath::Bundled,
         provider: Provider::Auto,
@@ -131,6 +141,8 @@ server:
   read_timeout: 10s
   max_header_bytes: 16KiB
   max_body_bytes: 32MiB
+  memory: auto
+  zero_copy: auto
   drain_timeout: 10m
 models: []
 engine:
@@ -167,6 +179,14 @@ fn every_key_is_read() {
     assert_eq!(requests.max_header_bytes, 8_192);
     assert_eq!(requests.max_body_bytes, 2_000_000);
     assert!(requests.strict);
+    let memory = RequestMemory {
+        bytes: 512 << 20,
+        eighth_of: None,
+    };
+    assert_eq!(
+        (config.server.memory, config.server.zero_copy),
+        (memory, ZeroCopy::Always)
+    );
     assert_eq!(config.server.drain_timeout, Duration::from_secs(60));
     let Backend::Onnx(onnx) = &config.models[0].backend;
     assert_eq!(onnx.path, ModelPath::Folder(PathBuf::from("/etc/zerohop/models/a")));

@@ -157,6 +157,10 @@ pub struct WorkerMetrics {
     pub connections_open: Gauge,
     /// Requests begun and not yet answered in full.
     pub requests_in_flight: Gauge,
+    /// Bytes that connections hold.
+    pub memory_held: Gauge,
+    /// Requests refused and clients cut off since memory was short.
+    pub memory_refusals: Counter,
     /// From the last byte of a request to its meaning.
     pub parse: Histogram,
     io: IoCounters,
@@ -202,6 +206,12 @@ struct IoCounters {
     short_sends: Counter,
     bytes_received: Counter,
     bytes_sent: Counter,
+    plain_sends: Counter,
+    zero_copy_sends: Counter,
+    registered_sends: Counter,
+    copied_sends: Counter,
+    refused_sends: Counter,
+    held_sends: Gauge,
 }
 
 impl WorkerMetrics {
@@ -216,6 +226,8 @@ impl WorkerMetrics {
             connections_accepted: Counter::default(),
             connections_refused: Counter::default(),
             connections_open: Gauge::default(),
+            memory_held: Gauge::default(),
+            memory_refusals: Counter::default(),
             requests_in_flight: Gauge::default(),
             parse: Histogram::new(PARSE),
             io: IoCounters::default(),
@@ -241,6 +253,12 @@ impl WorkerMetrics {
         self.io.short_sends.mirror(stats.short_sends);
         self.io.bytes_received.mirror(stats.bytes_received);
         self.io.bytes_sent.mirror(stats.bytes_sent);
+        self.io.plain_sends.mirror(stats.plain_sends);
+        self.io.zero_copy_sends.mirror(stats.zero_copy_sends);
+        self.io.registered_sends.mirror(stats.registered_sends);
+        self.io.copied_sends.mirror(stats.copied_sends);
+        self.io.refused_sends.mirror(stats.refused_sends);
+        self.io.held_sends.set(stats.held_sends);
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Scrape<'a> {
     pub models: &'a [ModelScrape<'a>],
     /// This process.
     pub process: ProcessGauges,
+    /// Bound of what connections hold, in bytes.
+    pub memory_limit: u64,
     /// Lines that the log lost, see [`crate::log::Log::dropped`].
     pub log_lines_dropped: u64,
 }
@@ -83,6 +85,12 @@ fn process(text: &mut Text<'_>, scrape: &Scrape<'_>) {
         "Log lines lost since the log's reader was too slow.",
     )
     .add(&[], scrape.log_lines_dropped);
+    text.family(
+        "zerohop_memory_limit_bytes",
+        Kind::Gauge,
+        "Bound of the memory that connections hold.",
+    )
+    .add(&[], scrape.memory_limit);
     text.family(
         "process_start_time_seconds",
         Kind::Gauge,
@@ -203,11 +211,23 @@ fn connections(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
     by_worker(text, workers, family, |worker| worker.connections_refused.get());
     let family = ("zerohop_connections_open", Kind::Gauge, "Connections open now.");
     by_worker(text, workers, family, |worker| worker.connections_open.get());
+    let family = (
+        "zerohop_memory_held_bytes",
+        Kind::Gauge,
+        "Memory that connections hold: requests being read, replies waiting to be sent.",
+    );
+    by_worker(text, workers, family, |worker| worker.memory_held.get());
+    let family = (
+        "zerohop_memory_refusals_total",
+        Kind::Counter,
+        "Requests refused and slow readers cut off since memory was short.",
+    );
+    by_worker(text, workers, family, |worker| worker.memory_refusals.get());
 }
 
 fn rings(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
     type Row = (&'static str, &'static str, fn(&IoCounters) -> &Counter);
-    const ROWS: [Row; 7] = [
+    const ROWS: [Row; 12] = [
         ("zerohop_received_bytes_total", "Bytes received from clients.", |io| {
             &io.bytes_received
         }),
@@ -233,12 +253,43 @@ fn rings(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
             "Sends that the kernel took only in part.",
             |io| &io.short_sends,
         ),
+        (
+            "zerohop_ring_plain_sends_total",
+            "Sends from which the kernel copied.",
+            |io| &io.plain_sends,
+        ),
+        (
+            "zerohop_ring_zero_copy_sends_total",
+            "Sends handed to the kernel without a copy.",
+            |io| &io.zero_copy_sends,
+        ),
+        (
+            "zerohop_ring_registered_sends_total",
+            "Zero-copy sends from registered memory.",
+            |io| &io.registered_sends,
+        ),
+        (
+            "zerohop_ring_copied_sends_total",
+            "Zero-copy sends that the kernel copied after all.",
+            |io| &io.copied_sends,
+        ),
+        (
+            "zerohop_ring_refused_sends_total",
+            "Zero-copy sends that the kernel refused and that left plainly.",
+            |io| &io.refused_sends,
+        ),
     ];
     for (name, help, cell) in ROWS {
         by_worker(text, workers, (name, Kind::Counter, help), |worker| {
             cell(&worker.io).get()
         });
     }
+    let family = (
+        "zerohop_ring_held_sends",
+        Kind::Gauge,
+        "Zero-copy sends whose bytes the kernel may still read.",
+    );
+    by_worker(text, workers, family, |worker| worker.io.held_sends.get());
 }
 
 fn own_labels<'a>(model: &ModelScrape<'a>) -> [(&'static str, &'a str); 2] {

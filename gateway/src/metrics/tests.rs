@@ -146,6 +146,8 @@ fn workers() -> Vec<Arc<WorkerMetrics>> {
         worker.connections_accepted.add(100 * by);
         worker.connections_refused.increment();
         worker.connections_open.set(by);
+        worker.memory_held.set(1000 * by);
+        worker.memory_refusals.add(by);
         worker.requests_in_flight.set(3);
         worker.parse.observe(1_500 * by);
         worker.publish_io(&IoStats {
@@ -156,6 +158,12 @@ fn workers() -> Vec<Arc<WorkerMetrics>> {
             short_sends: 5,
             bytes_received: 6 * by,
             bytes_sent: 7 * by,
+            plain_sends: 8,
+            zero_copy_sends: 9,
+            registered_sends: 10,
+            copied_sends: 11,
+            refused_sends: 12,
+            held_sends: 13,
         });
     }
     workers
@@ -221,6 +229,7 @@ fn document(region: Option<&str>) -> String {
             virtual_bytes: None,
             threads: Some(9),
         },
+        memory_limit: 1 << 30,
         log_lines_dropped: 11,
     };
     let mut out = Vec::new();
@@ -292,6 +301,15 @@ fn counted_values_are_shown() {
         (r#"zerohop_ring_sleeps_total{worker="0""#, 3.0),
         (r#"zerohop_ring_buffers_exhausted_total{worker="0""#, 4.0),
         (r#"zerohop_ring_short_sends_total{worker="0""#, 5.0),
+        (r#"zerohop_ring_plain_sends_total{worker="0""#, 8.0),
+        (r#"zerohop_ring_zero_copy_sends_total{worker="0""#, 9.0),
+        (r#"zerohop_ring_registered_sends_total{worker="0""#, 10.0),
+        (r#"zerohop_ring_copied_sends_total{worker="0""#, 11.0),
+        (r#"zerohop_ring_refused_sends_total{worker="0""#, 12.0),
+        (r#"zerohop_ring_held_sends{worker="0""#, 13.0),
+        (r#"zerohop_memory_held_bytes{worker="1""#, 2000.0),
+        (r#"zerohop_memory_refusals_total{worker="1""#, 2.0),
+        ("zerohop_memory_limit_bytes{", 1_073_741_824.0),
         (r#"zerohop_received_bytes_total{worker="1""#, 12.0),
         (r#"zerohop_sent_bytes_total{worker="1""#, 14.0),
         (r#"zerohop_engine_waiting{model="tiny",model_version="v1""#, 3.0),

@@ -246,6 +246,12 @@ impl Reply {
         end
     }
 
+    /// Bytes of the answer that are kept until it is told.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.text.capacity()
+    }
+
     /// Appends what keeps a silent stream alive: `ping` or a comment. Nothing in any other state.
     pub fn keep_alive(&self, out: &mut Vec<u8>) {
         if let State::Streaming { framing, .. } = self.state {

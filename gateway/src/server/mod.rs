@@ -87,6 +87,7 @@ pub fn serve(config: Config, options: ServeOptions) -> Result<(), StartError> {
 fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), StartError> {
     let choice = choose_io(options.io)?;
     log.info(format_args!("sockets by {choice}"));
+    log.info(format_args!("{}", memory_line(&config)));
     let cores = threads::cores(&config)?;
     let bound = listeners::bind(&config.server, cores.len())?;
     let loading = Arc::new(AtomicBool::new(true));
@@ -133,6 +134,21 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
     server.greet(&choice);
     server.control(&signals);
     Ok(())
+}
+
+/// How much memory connections may hold, and why so much.
+fn memory_line(config: &Config) -> String {
+    let memory = &config.server.memory;
+    let why = match memory.eighth_of {
+        Some(usable) if memory.bytes == usable / 8 => format!(" (an eighth of {} MiB)", usable >> 20),
+        Some(_) => " (the least for requests of max_body_bytes)".to_owned(),
+        None => String::new(),
+    };
+    format!(
+        "requests and replies may hold {} MiB{why}, one connection up to about {} MiB",
+        memory.bytes >> 20,
+        config.server.requests.memory() >> 20
+    )
 }
 
 /// What the configuration and these models mean for requests.

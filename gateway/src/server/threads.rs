@@ -6,7 +6,7 @@ use std::{io, sync::Arc, thread};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use zerohop_engine::{Mailbox, mailbox};
-use zerohop_ring::{AnyIo, Choice, Io, Options, Wake};
+use zerohop_ring::{AnyIo, Arena, ArenaOptions, Choice, Io, Options, Wake};
 
 use super::{
     StartError,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    config::{Backend, Config, Workers as Wanted},
+    config::{Backend, Config, Workers as Wanted, ZeroCopy},
     log::Log,
     worker::{Command, Local, Shared, Surface, Worker},
 };
@@ -68,6 +68,22 @@ fn slots(max_connections: usize) -> u32 {
         .min(MOST)
 }
 
+/// The memory that every reply leaves from where `zero_copy: always` asks for that.
+fn arena(config: &Config) -> Result<Option<Arena>, StartError> {
+    const SIZE: usize = 64 << 20;
+    if config.server.zero_copy != ZeroCopy::Always {
+        return Ok(None);
+    }
+    let options = ArenaOptions {
+        size: SIZE,
+        alignment: config.memory.alignment,
+        poison: true,
+    };
+    Arena::new(options)
+        .map(Some)
+        .map_err(|error| StartError::new(format!("cannot make the memory for zero-copy replies: {error}")))
+}
+
 impl Workers {
     /// Starts one worker on each core; they accept from now on.
     ///
@@ -86,6 +102,7 @@ impl Workers {
             workers: Vec::new(),
             ended,
         };
+        let arena = arena(config)?;
         for (index, (sockets, core)) in bound.workers.into_iter().zip(cores).enumerate() {
             let seat = Seat {
                 index,
@@ -93,6 +110,12 @@ impl Workers {
                 choice: choice.clone(),
                 sockets,
                 max_connections: slots(config.server.connections.max),
+                zero_copy: match config.server.zero_copy {
+                    ZeroCopy::Auto => zerohop_ring::ZeroCopy::DEFAULT,
+                    ZeroCopy::Off => zerohop_ring::ZeroCopy::Off,
+                    ZeroCopy::Always => zerohop_ring::ZeroCopy::Always,
+                },
+                arena: arena.clone(),
                 shared: Arc::clone(shared),
                 log: log.clone(),
                 seed: secret()?,
@@ -173,6 +196,8 @@ struct Seat {
     choice: Choice,
     sockets: Sockets,
     max_connections: u32,
+    zero_copy: zerohop_ring::ZeroCopy,
+    arena: Option<Arena>,
     shared: Arc<Shared>,
     log: Log,
     seed: [u8; 32],
@@ -207,6 +232,8 @@ impl Seat {
             listeners: self.sockets.listeners,
             max_connections: self.max_connections,
             overflow_reply: self.shared.overflow_reply(),
+            zero_copy: self.zero_copy,
+            arena: self.arena,
             ..Options::default()
         };
         let io = match zerohop_ring::pin_to_core(self.core).and_then(|()| self.choice.open(options)) {

@@ -482,6 +482,11 @@ impl Answering {
         Some(reusable)
     }
 
+    /// About how many bytes it holds: the request, which the engine has as text, and an answer that is told at once.
+    pub(crate) fn held(&self) -> usize {
+        size_of::<Self>() + self.record.bytes_in as usize + self.reply.held()
+    }
+
     /// Nothing has left for a while: a stream gets a sign of life, so that no proxy takes it for dead.
     pub(crate) fn keep_alive(&mut self, out: &mut Vec<u8>) {
         let before = out.len();

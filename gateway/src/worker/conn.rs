@@ -38,6 +38,10 @@ const LINGER: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(15);
 /// How long a connection that is idle when the gateway begins to drain may still bring a request.
 const DRAIN_GRACE: Duration = Duration::from_millis(200);
+/// Unsent output with which a client is cut off when memory is short.
+const PILE: usize = 64 * 1024;
+/// When a client may come again that found the gateway short of memory.
+const SHORT_OF_MEMORY: Duration = Duration::from_secs(2);
 /// Slowest body that is waited for, in bytes a second, counted after `read_timeout`.
 const MIN_BODY_RATE: u64 = 16 * 1024;
 
@@ -108,6 +112,10 @@ pub(crate) struct Conn {
     idle_until: Option<Nanos>,
     /// It is within `max_connections`.
     welcome: bool,
+    /// Bytes of the send in flight.
+    sending: usize,
+    /// Bytes that the worker's budget counts for it.
+    counted: usize,
 }
 
 impl Conn {
@@ -133,6 +141,8 @@ impl Conn {
             finished: false,
             idle_until: None,
             welcome,
+            sending: 0,
+            counted: 0,
         };
         if !welcome {
             local.write_overflow(&mut this.out);
@@ -145,8 +155,52 @@ impl Conn {
         self.id
     }
 
-    pub(crate) fn is_welcome(&self) -> bool {
-        self.welcome
+    /// It is closed: what was counted for it is free.
+    pub(crate) fn closed(&self, local: &mut Local) {
+        local.connection_closed(self.welcome);
+        let _ = local.budget().change(self.counted, 0);
+    }
+
+    /// Counts what the connection holds by now; false if that is more than there is for it.
+    pub(crate) fn is_within(&mut self, local: &mut Local) -> bool {
+        let state = match &self.state {
+            State::Body(gathering) => gathering.body.capacity(),
+            State::Answering(answering) => answering.held(),
+            State::Head | State::Over { .. } => 0,
+        };
+        let buffers = self.input.capacity() + self.out.capacity() + self.spare.capacity() + self.sending;
+        let before = mem::replace(&mut self.counted, size_of::<Self>() + buffers + state);
+        local.budget().change(before, self.counted)
+    }
+
+    /// Memory is short: gives up what can be given up. A request that is still being read is refused; a client who lets
+    /// replies pile up is cut off; any other goes on, since it holds little.
+    pub(crate) fn give_up(&mut self, local: &mut Local) {
+        let error = || {
+            let text = "the gateway is short of memory for requests";
+            ApiError::new(ErrorKind::Unavailable, text).retry_after(SHORT_OF_MEMORY)
+        };
+        match mem::replace(&mut self.state, State::Over { linger: true }) {
+            State::Body(gathering) => {
+                local.metrics().memory_refusals.increment();
+                gathering.call.refuse_early(Some(&error()), &mut self.out, local);
+                self.over(true, local);
+            }
+            State::Head if !self.input.is_empty() => {
+                local.metrics().memory_refusals.increment();
+                let input = mem::take(&mut self.input);
+                self.refuse(&error(), &input, local);
+            }
+            state => {
+                let piles_up = self.out.len() + self.sending > PILE;
+                self.state = state;
+                if piles_up {
+                    local.metrics().memory_refusals.increment();
+                    self.abort(local);
+                    (self.out, self.input) = (Vec::new(), Vec::new());
+                }
+            }
+        }
     }
 
     pub(crate) fn deadline(&mut self) -> &mut Deadline {
@@ -187,6 +241,7 @@ impl Conn {
     /// A send is over.
     pub(crate) fn sent(&mut self, mut buf: Vec<u8>, result: &io::Result<usize>, local: &mut Local) {
         self.sending_since = None;
+        self.sending = 0;
         if result.is_err() {
             return self.abort(local);
         }
@@ -263,6 +318,7 @@ impl Conn {
             return None;
         }
         self.sending_since = Some(now);
+        self.sending = self.out.capacity();
         let next = mem::take(&mut self.spare);
         Some(mem::replace(&mut self.out, next))
     }

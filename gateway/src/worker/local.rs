@@ -18,7 +18,11 @@ use arc_swap::ArcSwap;
 use zerohop_engine::Ticket;
 use zerohop_ring::{ConnId, IoStats, ListenerId, Nanos};
 
-use super::{record::Record, routes::Route};
+use super::{
+    budget::{Budget, Pot},
+    record::Record,
+    routes::Route,
+};
 use crate::{
     access::{AccessLog, Outcome},
     api::{Ignored, Scratch},
@@ -72,6 +76,7 @@ pub struct Shared {
     phase: AtomicU8,
     open: AtomicUsize,
     limits: Limits,
+    memory: Arc<Pot>,
     workers: Vec<Arc<WorkerMetrics>>,
     prepared: PreparedReplies,
     labels: metrics::Common,
@@ -103,6 +108,7 @@ impl Shared {
                 max_header_bytes: config.server.requests.max_header_bytes,
                 max_body_bytes: config.server.requests.max_body_bytes as u64,
             },
+            memory: Arc::new(Pot::new(config.server.memory.bytes, workers)),
             workers: (0..workers).map(|_| Arc::new(WorkerMetrics::new())).collect(),
             prepared: PreparedReplies::new(),
             labels,
@@ -173,6 +179,7 @@ pub struct Local {
     snapshot: Arc<Snapshot>,
     phase: Phase,
     metrics: Arc<WorkerMetrics>,
+    budget: Budget,
     access: AccessLog,
     log: Log,
     clock: Clock,
@@ -196,6 +203,7 @@ impl Local {
             snapshot: shared.snapshot.load_full(),
             phase: shared.phase(),
             metrics: Arc::clone(&shared.workers[worker]),
+            budget: Budget::new(Arc::clone(&shared.memory)),
             shared,
             access: AccessLog::new(log.clone()),
             log,
@@ -224,6 +232,7 @@ impl Local {
     /// A turn is over: what was counted and logged is shown.
     pub(crate) fn end_of_turn(&mut self, stats: &IoStats) {
         self.metrics.publish_io(stats);
+        self.metrics.memory_held.set(self.budget.used());
         self.access.flush_due(self.now);
     }
 
@@ -263,6 +272,11 @@ impl Local {
 
     pub(crate) fn metrics(&self) -> &WorkerMetrics {
         &self.metrics
+    }
+
+    /// What this worker's connections may hold.
+    pub(crate) fn budget(&mut self) -> &mut Budget {
+        &mut self.budget
     }
 
     /// Whether `/metrics` is served.
@@ -438,6 +452,7 @@ impl Local {
                 workers: &self.shared.workers,
                 models: &models,
                 process: ProcessGauges::read(),
+                memory_limit: self.shared.memory.limit(),
                 log_lines_dropped: self.log.dropped(),
             },
             out,

@@ -7,6 +7,7 @@
 //! in one place, [`Worker::settle`], after everything that happened to it in a turn.
 
 mod answer;
+mod budget;
 mod conn;
 mod local;
 mod record;
@@ -183,9 +184,11 @@ impl<I: Io> Worker<I> {
         if let Some(place) = self.conns.get_mut(conn.slot as usize)
             && place.as_ref().is_some_and(|this| this.id() == conn)
         {
-            let was_welcome = place.take().is_some_and(|this| this.is_welcome());
+            let this = place.take();
             self.open -= 1;
-            self.local.connection_closed(was_welcome);
+            if let Some(this) = this {
+                this.closed(&mut self.local);
+            }
         }
     }
 
@@ -268,6 +271,11 @@ impl<I: Io> Worker<I> {
         let Some(this) = lookup(&mut self.conns, conn) else {
             return;
         };
+        if !this.is_within(&mut self.local) {
+            this.give_up(&mut self.local);
+            // What was given up counts no more; what is still held beyond the bound is.
+            let _ = this.is_within(&mut self.local);
+        }
         let now = self.io.now();
         if let Some(bytes) = this.take_output(now) {
             self.io.send(conn, bytes);

@@ -57,6 +57,8 @@ enum Step {
     Rust,
     /// The end-to-end suites again, with workers that use epoll
     Epoll,
+    /// The end-to-end suites again, with every reply sent without a copy from registered memory
+    ZeroCopy,
     /// The examples in the documentation of the code
     Docs,
     /// anthropic and openai for Python
@@ -66,7 +68,7 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Format,
         Self::Lints,
         Self::Tidy,
@@ -75,6 +77,7 @@ impl Step {
         Self::Demo,
         Self::Rust,
         Self::Epoll,
+        Self::ZeroCopy,
         Self::Docs,
         Self::SdkPython,
         Self::SdkNode,
@@ -90,6 +93,7 @@ impl Step {
             Self::Demo => "demo",
             Self::Rust => "rust",
             Self::Epoll => "epoll",
+            Self::ZeroCopy => "zero-copy",
             Self::Docs => "docs",
             Self::SdkPython => "sdk-python",
             Self::SdkNode => "sdk-node",
@@ -158,7 +162,7 @@ fn perform(context: &Context, step: Step, unbuilt: bool) -> Row {
     let start = Instant::now();
     let mut counts = Counts::default();
     let outcome = match step {
-        Step::Demo | Step::Rust | Step::Epoll | Step::SdkPython | Step::SdkNode if unbuilt => {
+        Step::Demo | Step::Rust | Step::Epoll | Step::ZeroCopy | Step::SdkPython | Step::SdkNode if unbuilt => {
             Err(Failure::new("not run, since the build failed"))
         }
         Step::Format => check(context, &mut counts, &["fmt", "--all", "--check"]),
@@ -188,6 +192,7 @@ fn perform(context: &Context, step: Step, unbuilt: bool) -> Row {
         Step::Demo => counts.check(run::demo(context.place, &context.library)),
         Step::Rust => rust::tests(context, &mut counts),
         Step::Epoll => rust::epoll(context, &mut counts),
+        Step::ZeroCopy => rust::zero_copy(context, &mut counts),
         Step::Docs => rust::docs(context, &mut counts),
         Step::SdkPython => sdk::python(context, &mut counts),
         Step::SdkNode => sdk::node(context, &mut counts),

@@ -13,19 +13,24 @@ use crate::{
 
 /// Runs all tests.
 pub(super) fn tests(context: &Context, counts: &mut Counts) -> Outcome {
-    selected(context, counts, &["--workspace"], None)
+    selected(context, counts, &["--workspace"], &[])
 }
 
 /// Runs the end-to-end suites again with workers that use epoll, as they do where io_uring is forbidden.
 pub(super) fn epoll(context: &Context, counts: &mut Counts) -> Outcome {
-    selected(context, counts, &["--package", "zerohop-tests"], Some("epoll"))
+    selected(context, counts, END_TO_END, &[("ZEROHOP_TEST_IO", "epoll")])
 }
 
-fn selected(context: &Context, counts: &mut Counts, packages: &[&str], io: Option<&str>) -> Outcome {
+/// Runs the end-to-end suites again with every reply forced through registered memory and a zero-copy send.
+pub(super) fn zero_copy(context: &Context, counts: &mut Counts) -> Outcome {
+    selected(context, counts, END_TO_END, &[("ZEROHOP_TEST_ZERO_COPY", "always")])
+}
+
+const END_TO_END: &[&str] = &["--package", "zerohop-tests"];
+
+fn selected(context: &Context, counts: &mut Counts, packages: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let mut cargo = Command::new(place::cargo());
-    context
-        .environment(&mut cargo)
-        .envs(io.map(|io| ("ZEROHOP_TEST_IO", io)));
+    context.environment(&mut cargo).envs(variables.iter().copied());
     let mut view = View::default();
     if shell::exists("cargo-nextest") {
         cargo.args([

@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    Config, Engine, Level, Library, LogFormat, Logging, Memory, Metrics, Problems, Surroundings,
+    Config, Engine, Level, Library, LogFormat, Logging, Memory, Metrics, Problems, Surroundings, ZeroCopy,
     field::{Amount, At, Field, word},
     node::{self, quoted},
     raw, units,
@@ -33,6 +33,12 @@ pub(super) const FORMATS: [(&str, LogFormat); 3] = [
     ("auto", LogFormat::Auto),
     ("human", LogFormat::Human),
     ("json", LogFormat::Json),
+];
+/// The words of `server.zero_copy`.
+pub(super) const ZERO_COPY: [(&str, ZeroCopy); 3] = [
+    ("auto", ZeroCopy::Auto),
+    ("off", ZeroCopy::Off),
+    ("always", ZeroCopy::Always),
 ];
 pub(super) use models::PROVIDERS;
 

@@ -9,12 +9,12 @@ use std::{
 
 use super::{
     super::{
-        Access, Connections, Requests, Server, Tenant, Workers,
-        field::{Address, At, AutoOr, Field, Read},
+        Access, Connections, RequestMemory, Requests, Server, Tenant, Workers, ZeroCopy,
+        field::{Address, Amount, At, AutoOr, Field, Read},
         node::quoted,
-        raw,
+        raw, units,
     },
-    Reader,
+    Reader, ZERO_COPY,
 };
 
 /// Most addresses.
@@ -58,6 +58,8 @@ impl Reader<'_> {
             connections,
             requests,
             drain_timeout: self.duration(raw.drain_timeout, SECOND..=DAY, 600 * SECOND),
+            memory: self.request_memory(raw.memory, &requests),
+            zero_copy: self.word(raw.zero_copy, &ZERO_COPY, ZeroCopy::Auto),
         };
         (server, access)
     }
@@ -184,6 +186,39 @@ impl Reader<'_> {
         }
         Access::Anonymous {
             explicit: allow.is_some(),
+        }
+    }
+
+    /// What all connections may hold: as the file says, or an eighth of the memory that the process may use.
+    fn request_memory(&mut self, field: Field<Amount>, requests: &Requests) -> RequestMemory {
+        const MOST: u64 = 1 << 42;
+        let least = requests.memory();
+        let given = field.given().filter(|given| given.value.0 != "auto");
+        let Some(given) = given else {
+            let usable = self.surroundings.memory().unwrap_or(0);
+            return RequestMemory {
+                bytes: (usable / 8).clamp(least.max(64 << 20), MOST),
+                eighth_of: Some(usable),
+            };
+        };
+        let size = units::size(&given.value.0);
+        match size {
+            None => self.no_amount(&given, "auto or a size, such as 512MiB or 4GiB"),
+            Some(size) if size < least => {
+                let text = format!(
+                    "{} is not possible: a request of max_body_bytes needs {}: give at least that, or auto",
+                    given.value,
+                    units::show_size(least)
+                );
+                given.fault(&mut self.problems, text);
+            }
+            Some(size) => {
+                let _ = self.in_range(&given, size, 0..=MOST, units::show_size);
+            }
+        }
+        RequestMemory {
+            bytes: size.unwrap_or(least),
+            eighth_of: None,
         }
     }
 
