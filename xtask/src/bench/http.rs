@@ -205,7 +205,7 @@ fn section(workloads: &[Workload], cells: &[Cell], options: &Options) -> Outcome
          server's own, all threads, from /proc.\n",
         options.rounds,
         options.seconds,
-        machine()
+        super::machine()
     );
     for (index, workload) in workloads.iter().enumerate() {
         out += &format!("\n### {}\n\n", workload.title);
@@ -272,17 +272,4 @@ fn row(connections: u32, name: &str, samples: &[Sample], base: &[Sample]) -> Out
         ));
     }
     Ok(cells)
-}
-
-/// Processor and kernel, for the reader of the table.
-fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpus = read("/proc/cpuinfo");
-    let model = cpus
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .unwrap_or(": an unnamed processor");
-    let kernel = read("/proc/sys/kernel/osrelease");
-    let kernel = kernel.trim().split('-').next().unwrap_or_default().to_owned();
-    format!("{}, Linux {kernel}", model.trim_start_matches([' ', '\t', ':']))
 }

@@ -39,7 +39,7 @@ pub(super) fn measure(url: &str, id: u32, connections: u32, seconds: u32) -> Out
 }
 
 /// Processor time of all threads of a process, nanoseconds (`/proc/ID/task/*/schedstat`, first field).
-fn cpu_ns(id: u32) -> Outcome<u64> {
+pub(super) fn cpu_ns(id: u32) -> Outcome<u64> {
     let folder = format!("/proc/{id}/task");
     let threads = fs::read_dir(&folder).doing(|| format!("read {folder}"))?;
     let spent = threads.filter_map(Result::ok).map(|thread| {

@@ -8,6 +8,7 @@ mod load;
 mod report;
 mod server;
 mod statistics;
+mod zero_copy;
 
 use clap::Subcommand;
 
@@ -20,11 +21,29 @@ pub(crate) enum Bench {
     ///
     /// Needs two cores, and Debian's packages nginx-light, wrk and util-linux (taskset).
     Http(http::Options),
+    /// Large replies: copied, vectored and without a copy, over loopback and (as root) over a pair of virtual cards
+    ///
+    /// Needs two cores.
+    Zc(zero_copy::Options),
 }
 
 /// Measures.
 pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
     match bench {
         Bench::Http(options) => http::bench(place, options),
+        Bench::Zc(options) => zero_copy::bench(place, options),
     }
+}
+
+/// Processor and kernel, for the reader of the table.
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .unwrap_or(": an unnamed processor");
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let kernel = kernel.trim().split('-').next().unwrap_or_default().to_owned();
+    format!("{}, Linux {kernel}", model.trim_start_matches([' ', '\t', ':']))
 }
