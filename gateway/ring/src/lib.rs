@@ -52,6 +52,7 @@ pub use probe::{AnyIo, Backend, Choice, Level, probe};
 pub use sys::{
     arena::{Arena, ArenaOptions, POISON, Piece, REGION},
     cpu::{allowed_cores, pin_to_core},
+    heap::{map_large_blocks, trim_heap},
     net::listen,
 };
 pub use types::{Accepted, BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, RecvEnd, Wake};

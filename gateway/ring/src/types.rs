@@ -209,4 +209,6 @@ pub struct IoStats {
     pub refused_sends: u64,
     /// Zero-copy sends whose bytes the kernel may still read, now.
     pub held_sends: u64,
+    /// Bytes of those that lie in no arena, now.
+    pub held_bytes: u64,
 }

@@ -164,6 +164,7 @@ fn workers() -> Vec<Arc<WorkerMetrics>> {
             copied_sends: 11,
             refused_sends: 12,
             held_sends: 13,
+            held_bytes: 14,
         });
     }
     workers

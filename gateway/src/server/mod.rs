@@ -85,6 +85,7 @@ pub fn serve(config: Config, options: ServeOptions) -> Result<(), StartError> {
 }
 
 fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), StartError> {
+    zerohop_ring::map_large_blocks();
     let choice = choose_io(options.io)?;
     log.info(format_args!("sockets by {choice}"));
     log.info(format_args!("{}", memory_line(&config)));
@@ -189,6 +190,27 @@ fn choose_io(choice: IoChoice) -> Result<Choice, StartError> {
     zerohop_ring::probe(backend).map_err(|error| StartError::new(format!("{error}: use `--io auto`")))
 }
 
+/// Decides when the heap is worth trimming: clients that held much have gone.
+#[derive(Debug, Default)]
+struct HeapWatch {
+    /// The most that connections held since the last trimming.
+    most: u64,
+}
+
+impl HeapWatch {
+    /// Takes note of what connections hold now, and the most that they held since the last look; true if the heap should
+    /// be trimmed.
+    fn look(&mut self, (held, peak): (u64, u64)) -> bool {
+        const WORTH: u64 = 1 << 20;
+        self.most = self.most.max(peak);
+        let fell = self.most - held > WORTH.max(held);
+        if fell {
+            self.most = held;
+        }
+        fell
+    }
+}
+
 /// A gateway that serves.
 struct Server {
     options: ServeOptions,
@@ -256,6 +278,7 @@ impl Server {
         let ended = self.workers.ended();
         let mut running = self.workers.len();
         let mut deadline = never();
+        let mut heap = HeapWatch::default();
         while running > 0 {
             select! {
                 recv(signals) -> signal => match signal {
@@ -278,7 +301,12 @@ impl Server {
                     deadline = never();
                     self.stop("the drain took longer than drain_timeout");
                 }
-                default(HOUSEKEEPING) => self.fleet.retire(),
+                default(HOUSEKEEPING) => {
+                    self.fleet.retire();
+                    if heap.look(self.shared.memory_taken()) {
+                        zerohop_ring::trim_heap();
+                    }
+                }
             }
         }
         self.log.info(format_args!("stopped"));
@@ -344,6 +372,25 @@ fn check_exposure(addresses: &[SocketAddr], access: &Access) -> Result<(), Start
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_heap_is_trimmed_when_much_was_let_go() {
+        const MIB: u64 = 1 << 20;
+        let mut heap = HeapWatch::default();
+        for (held, peak, trims) in [
+            (0, 0, false),
+            (0, MIB, false),
+            (300 * MIB, 300 * MIB, false),
+            (200 * MIB, 300 * MIB, false),
+            (149 * MIB, 200 * MIB, true),
+            (149 * MIB, 149 * MIB, false),
+            (0, 149 * MIB, true),
+            (0, 0, false),
+            (0, 9 * MIB, true),
+        ] {
+            assert_eq!(heap.look((held, peak)), trims, "{held}, {peak} after {heap:?}");
+        }
+    }
 
     /// Once a reload judged the addresses of the new file, while those of the old one stayed open.
     #[test]

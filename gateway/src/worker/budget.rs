@@ -16,6 +16,8 @@ pub(crate) struct Pot {
     limit: u64,
     /// Taken by workers, used or not.
     taken: AtomicU64,
+    /// The most that was taken since somebody asked.
+    peak: AtomicU64,
     /// What a worker takes or returns at a time.
     step: u64,
 }
@@ -28,6 +30,7 @@ impl Pot {
         Self {
             limit,
             taken: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
             step: step.clamp(4 << 10, 1 << 20),
         }
     }
@@ -36,11 +39,19 @@ impl Pot {
         self.limit
     }
 
+    /// What workers have taken, and the most that it was since the last call.
+    pub(crate) fn taken(&self) -> (u64, u64) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        (taken, self.peak.swap(taken, Ordering::Relaxed).max(taken))
+    }
+
     fn take(&self, bytes: u64) -> bool {
         let add = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= self.limit);
-        self.taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
-            .is_ok()
+        let before = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        if let Ok(before) = before {
+            self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+        }
+        before.is_ok()
     }
 }
 
@@ -101,6 +112,9 @@ mod tests {
         assert!(two.change(200 << 10, 210 << 10), "now it fits");
         assert!(one.change(700 << 10, 0));
         assert_eq!((one.used(), two.used()), (0, 210 << 10));
+        let (taken, peak) = pot.taken();
+        assert!((210 << 10..400 << 10).contains(&taken) && peak >= 900 << 10);
+        assert_eq!(pot.taken(), (taken, taken), "the peak begins anew");
         assert!(
             two.change(210 << 10, 900 << 10),
             "what was returned is there for the other"

@@ -27,7 +27,7 @@ use crate::{
 /// Unconsumed input above which receiving is paused.
 const INPUT_HIGH: usize = 64 * 1024;
 /// Unsent output above which no further pipelined request is begun.
-const OUT_HIGH: usize = 256 * 1024;
+const OUT_HIGH: usize = 64 * 1024;
 /// A buffer with more room than this is not kept between requests.
 const KEEP_CAPACITY: usize = 64 * 1024;
 /// A send that makes no end within this time belongs to a client that does not read.

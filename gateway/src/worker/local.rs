@@ -5,7 +5,7 @@
 //! here, and nothing shared is written between the first and the last byte of a request.
 
 use std::{
-    io,
+    io, mem,
     net::SocketAddr,
     sync::{
         Arc,
@@ -121,6 +121,12 @@ impl Shared {
         self.snapshot.store(Arc::new(snapshot));
     }
 
+    /// Bytes that workers have for their connections, and the most that they had since the last call.
+    #[must_use]
+    pub fn memory_taken(&self) -> (u64, u64) {
+        self.memory.taken()
+    }
+
     /// What the process is doing.
     #[must_use]
     pub fn phase(&self) -> Phase {
@@ -180,6 +186,8 @@ pub struct Local {
     phase: Phase,
     metrics: Arc<WorkerMetrics>,
     budget: Budget,
+    /// Of the budget: what the ring keeps for the kernel.
+    with_kernel: usize,
     access: AccessLog,
     log: Log,
     clock: Clock,
@@ -204,6 +212,7 @@ impl Local {
             phase: shared.phase(),
             metrics: Arc::clone(&shared.workers[worker]),
             budget: Budget::new(Arc::clone(&shared.memory)),
+            with_kernel: 0,
             shared,
             access: AccessLog::new(log.clone()),
             log,
@@ -232,6 +241,9 @@ impl Local {
     /// A turn is over: what was counted and logged is shown.
     pub(crate) fn end_of_turn(&mut self, stats: &IoStats) {
         self.metrics.publish_io(stats);
+        // What the kernel still reads of replies counts too; no connection can give that up.
+        let before = mem::replace(&mut self.with_kernel, stats.held_bytes as usize);
+        let _ = self.budget.change(before, self.with_kernel);
         self.metrics.memory_held.set(self.budget.used());
         self.access.flush_due(self.now);
     }

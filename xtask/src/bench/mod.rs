@@ -5,6 +5,7 @@
 
 mod http;
 mod load;
+mod memory;
 mod report;
 mod server;
 mod statistics;
@@ -21,6 +22,8 @@ pub(crate) enum Bench {
     ///
     /// Needs two cores, and Debian's packages nginx-light, wrk and util-linux (taskset).
     Http(http::Options),
+    /// Resident memory with thousands of clients that hold on to it, and after they have gone
+    Memory(memory::Options),
     /// Large replies: copied, vectored and without a copy, over loopback and (as root) over a pair of virtual cards
     ///
     /// Needs two cores.
@@ -31,6 +34,7 @@ pub(crate) enum Bench {
 pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
     match bench {
         Bench::Http(options) => http::bench(place, options),
+        Bench::Memory(options) => memory::bench(place, options),
         Bench::Zc(options) => zero_copy::bench(place, options),
     }
 }

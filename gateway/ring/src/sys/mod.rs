@@ -9,6 +9,7 @@ pub(crate) mod arena;
 pub(crate) mod cpu;
 pub(crate) mod epoll;
 pub(crate) mod event;
+pub(crate) mod heap;
 pub(crate) mod map;
 pub(crate) mod message;
 pub(crate) mod net;

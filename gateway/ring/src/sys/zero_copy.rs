@@ -40,6 +40,10 @@ struct Entry {
 }
 
 impl Entry {
+    fn own_bytes(&self) -> usize {
+        self.parcel.head.capacity() + self.parcel.foot.capacity()
+    }
+
     fn parts(&self) -> [&[u8]; 3] {
         let [head, body, foot] = self.parcel.parts();
         let beside = |at: usize, part| self.beside[at].as_deref().unwrap_or(part);
@@ -63,6 +67,8 @@ enum Region {
 pub(crate) struct ZeroCopies {
     entries: Slots<Entry>,
     held: usize,
+    /// Bytes of heads and feet in the entries, their room included; bodies belong to the arena.
+    held_bytes: usize,
     /// The one arena whose regions are registered; kept alive for the kernel.
     arena: Option<Arena>,
     regions: Vec<Region>,
@@ -85,6 +91,7 @@ impl ZeroCopies {
         Self {
             entries: Slots::new(ENTRIES),
             held: 0,
+            held_bytes: 0,
             arena: None,
             regions: Vec::new(),
             fixed: true,
@@ -98,6 +105,11 @@ impl ZeroCopies {
 
     pub(crate) fn is_registered(&self, id: ConnId) -> bool {
         self.entries.get(id).is_some_and(|entry| entry.region.is_some())
+    }
+
+    /// Memory that is kept for the kernel beside the arena.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     pub(crate) fn is_supported(&self) -> bool {
@@ -123,6 +135,7 @@ impl ZeroCopies {
             self.settle_in(uring, &mut entry);
         }
         self.held += 1;
+        self.held_bytes += entry.own_bytes();
         self.entries.insert(entry).map_err(|entry| entry.parcel)
     }
 
@@ -222,17 +235,20 @@ impl ZeroCopies {
         } else {
             Vec::new()
         };
+        self.held_bytes -= head.capacity();
         let sent = entry.sent;
         (head, sent, self.free_if_over(id))
     }
 
     fn free_if_over(&mut self, id: ConnId) -> bool {
-        let over = |entry: &&mut Entry| entry.answered && entry.outstanding == 0;
-        if self.entries.get_mut(id).filter(over).is_none() {
+        let over = |entry: &&Entry| entry.answered && entry.outstanding == 0;
+        if self.entries.get(id).filter(over).is_none() {
             return false;
         }
+        let removed = self.entries.remove(id);
         self.held -= 1;
-        self.entries.remove(id).is_some()
+        self.held_bytes -= removed.as_ref().map_or(0, Entry::own_bytes);
+        removed.is_some()
     }
 
     /// The kernel would not: the bytes for a plain send, if none was sent; the entry then counts as answered. What it

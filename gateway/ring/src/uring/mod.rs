@@ -242,6 +242,7 @@ impl Io for Uring {
         IoStats {
             syscalls: self.stats.syscalls + self.ring.enters(),
             held_sends: self.ring.zero_copies().held() as u64,
+            held_bytes: self.ring.zero_copies().held_bytes() as u64,
             ..self.stats
         }
     }
