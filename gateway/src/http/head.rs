@@ -12,7 +12,7 @@ use crate::error::{ApiError, ErrorKind};
 
 mod target;
 
-use target::{Target, is_host_byte};
+use target::{Target, is_host};
 
 /// More header fields than this are refused.
 pub const MAX_HEADERS: usize = 100;
@@ -191,7 +191,7 @@ impl Head {
         text(self.method_name.bytes(bytes)).unwrap_or_default()
     }
 
-    /// The path: it starts with `/`, consists of visible ASCII and is not decoded.
+    /// The path: it starts with `/`, consists of visible ASCII and is not decoded. With OPTIONS it may be `*`.
     #[must_use]
     pub fn path<'b>(&self, bytes: &'b [u8]) -> &'b str {
         text(self.path.bytes(bytes)).unwrap_or_default()
@@ -426,7 +426,7 @@ impl Gathered {
 
     fn check_host(&self, bytes: &[u8], version: Version) -> Result<(), ApiError> {
         match self.fields[Field::Host as usize] {
-            Some(host) if host.bytes(bytes).iter().all(|&byte| is_host_byte(byte)) => Ok(()),
+            Some(host) if host.start == host.end || is_host(host.bytes(bytes)) => Ok(()),
             Some(_) => Err(bad("the host header is malformed")),
             None if version == Version::Http11 => Err(bad("an HTTP/1.1 request needs a host header")),
             None => Ok(()),

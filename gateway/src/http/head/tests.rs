@@ -99,6 +99,7 @@ fn acceptable_heads() {
             b"DELETE /v1/x HTTP/1.1\r\nhost: a\r\n\r\n",
             "Other /v1/x 1.1 keep Host=a",
         ),
+        (b"OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n", "Options * 1.1 keep Host=a"),
         (b"get / HTTP/1.1\r\nhost: a\r\n\r\n", "Other / 1.1 keep Host=a"),
         (b"M-SEARCH / HTTP/1.1\r\nhost: a\r\n\r\n", "Other / 1.1 keep Host=a"),
         (b"GET / HTTP/1.0\r\n\r\n", "Get / 1.0 close"),
@@ -330,7 +331,7 @@ fn heads_to_refuse() {
             "MethodNotAllowed: CONNECT is not supported: this is not a proxy",
         ),
         (
-            b"OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n",
+            b"GET * HTTP/1.1\r\nhost: a\r\n\r\n",
             "BadHttp: the request target is neither a path nor an http URI",
         ),
         (
