@@ -9,7 +9,7 @@ use super::head::Framing;
 
 /// Bytes of chunk extensions that one body may have, all chunks together: nobody sends any.
 pub const MAX_EXTENSION_BYTES: u32 = 4 * 1024;
-/// Bytes that a trailer section may have.
+/// Bytes that a trailer section may have, ends of lines included.
 pub const MAX_TRAILER_BYTES: u32 = 8 * 1024;
 /// Digits that a chunk size may have: those of 64 bits.
 const MAX_SIZE_DIGITS: u8 = 16;
@@ -160,9 +160,9 @@ impl BodyReader {
             (State::LastLf, b'\n') => Ok(State::Done),
             (State::TrailerName, b':') => self.trailer(State::TrailerValue),
             (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => self.trailer(State::TrailerName),
-            (State::TrailerValue, b'\r') => Ok(State::TrailerEnd),
+            (State::TrailerValue, b'\r') => self.trailer(State::TrailerEnd),
             (State::TrailerValue, _) if is_field_byte(byte) => self.trailer(State::TrailerValue),
-            (State::TrailerEnd, b'\n') => Ok(State::TrailerStart),
+            (State::TrailerEnd, b'\n') => self.trailer(State::TrailerStart),
             (State::BeforeExtension { .. } | State::SizeEnd { .. }, _) => Err(bad("a chunk size is malformed")),
             _ => Err(bad("the trailer section is malformed")),
         }
