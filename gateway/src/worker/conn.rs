@@ -232,7 +232,7 @@ impl Conn {
             return false;
         }
         if let Some(reusable) = answering.event(mail, &mut self.out, local) {
-            self.replied(reusable, false, local);
+            self.replied(reusable, local);
             self.pump(local);
         }
         true
@@ -517,7 +517,7 @@ impl Conn {
     fn answer(&mut self, call: Call, body: &[u8], local: &mut Local) {
         let ticket = local.ticket(self.id);
         match call.answer(body, ticket, &mut self.out, local) {
-            Outcome::Written { reusable } => self.replied(reusable, false, local),
+            Outcome::Written { reusable } => self.replied(reusable, local),
             Outcome::Waiting(answering) => {
                 self.waiting_since = local.now();
                 self.state = State::Answering(answering);
@@ -525,14 +525,15 @@ impl Conn {
         }
     }
 
-    /// A reply is written in full.
-    fn replied(&mut self, reusable: bool, linger: bool, local: &mut Local) {
+    /// A reply is written in full. If it is the last one, the client may have sent more before it knew, and to close on
+    /// unread bytes is a reset, which can take the reply from it (RFC 9112, section 9.6).
+    fn replied(&mut self, reusable: bool, local: &mut Local) {
         self.replies += 1;
         self.waiting_since = local.now();
         if reusable && !local.is_draining() {
             self.state = State::Head;
         } else {
-            self.over(linger, local);
+            self.over(true, local);
         }
     }
 
