@@ -6,6 +6,7 @@
 
 pub mod gateway;
 pub mod golden;
+pub mod hostile;
 pub mod http;
 pub mod metrics;
 pub mod port;

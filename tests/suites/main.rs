@@ -8,7 +8,7 @@ mod bad_input;
 mod batch;
 mod cancel;
 mod command_line;
-mod framing;
+mod hostile;
 mod memory;
 mod protocol;
 mod refusals;
