@@ -44,13 +44,10 @@ enum State {
         digits: u8,
         size: u64,
     },
-    /// In white space between size and extension.
-    BeforeExtension {
-        size: u64,
-    },
-    /// In an extension.
+    /// In the extensions behind a size.
     Extension {
         size: u64,
+        at: Extension,
     },
     /// At the LF of a size line.
     SizeEnd {
@@ -73,6 +70,53 @@ enum State {
     /// At the LF of the empty line that ends a chunked body.
     LastLf,
     Done,
+}
+
+/// Where in the extensions of a chunk the next byte stands: `*( ";" name [ "=" ( token / quoted-string ) ] )`, with white
+/// space allowed before and behind `;` and `=`. What breaks this grammar is refused, since the line could end elsewhere for
+/// a server that reads it in another way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extension {
+    /// In white space before a `;`.
+    BeforeSemicolon,
+    BeforeName,
+    Name,
+    BehindName,
+    BeforeValue,
+    Token,
+    Quoted,
+    /// Behind a backslash in quotes.
+    Escaped,
+    /// Behind the closing quote.
+    BehindQuotes,
+}
+
+impl Extension {
+    /// The place behind this byte, if it may stand here.
+    fn next(self, byte: u8) -> Option<Self> {
+        let blank = matches!(byte, b' ' | b'\t');
+        Some(match (self, byte) {
+            (Self::Quoted, b'"') => Self::BehindQuotes,
+            (Self::Quoted, b'\\') => Self::Escaped,
+            (Self::Quoted | Self::Escaped, _) if is_field_byte(byte) => Self::Quoted,
+            (Self::BeforeValue, b'"') => Self::Quoted,
+            (Self::BeforeSemicolon | Self::Name | Self::BehindName | Self::Token | Self::BehindQuotes, b';') => {
+                Self::BeforeName
+            }
+            (Self::Name | Self::BehindName, b'=') => Self::BeforeValue,
+            (Self::BeforeName | Self::BeforeValue | Self::BeforeSemicolon | Self::BehindName, _) if blank => self,
+            (Self::Name, _) if blank => Self::BehindName,
+            (Self::Token | Self::BehindQuotes, _) if blank => Self::BeforeSemicolon,
+            (Self::BeforeName | Self::Name, _) if is_token_byte(byte) => Self::Name,
+            (Self::BeforeValue | Self::Token, _) if is_token_byte(byte) => Self::Token,
+            _ => return None,
+        })
+    }
+
+    /// Whether the line may end here.
+    fn is_whole(self) -> bool {
+        matches!(self, Self::Name | Self::Token | Self::BehindQuotes)
+    }
 }
 
 /// Decodes one body.
@@ -144,10 +188,8 @@ impl BodyReader {
     fn step(&mut self, byte: u8) -> Result<State, ApiError> {
         match (self.state, byte) {
             (State::Size { digits, size }, _) => self.size(digits, size, byte),
-            (State::BeforeExtension { size }, b' ' | b'\t') => self.extension(byte, State::BeforeExtension { size }),
-            (State::BeforeExtension { size }, b';') => self.extension(byte, State::Extension { size }),
-            (State::Extension { size }, b'\r') => Ok(State::SizeEnd { size }),
-            (State::Extension { size }, _) => self.extension(byte, State::Extension { size }),
+            (State::Extension { size, at }, b'\r') if at.is_whole() => Ok(State::SizeEnd { size }),
+            (State::Extension { size, at }, _) => self.extension(size, at, byte),
             (State::SizeEnd { size: 0 }, b'\n') => Ok(State::TrailerStart),
             (State::SizeEnd { size }, b'\n') => {
                 self.announced += size;
@@ -163,7 +205,7 @@ impl BodyReader {
             (State::TrailerValue, b'\r') => self.trailer(State::TrailerEnd),
             (State::TrailerValue, _) if is_field_byte(byte) => self.trailer(State::TrailerValue),
             (State::TrailerEnd, b'\n') => self.trailer(State::TrailerStart),
-            (State::BeforeExtension { .. } | State::SizeEnd { .. }, _) => Err(bad("a chunk size is malformed")),
+            (State::SizeEnd { .. }, _) => Err(bad("a chunk size is malformed")),
             _ => Err(bad("the trailer section is malformed")),
         }
     }
@@ -171,8 +213,7 @@ impl BodyReader {
     fn size(&mut self, digits: u8, size: u64, byte: u8) -> Result<State, ApiError> {
         match byte {
             b'\r' if digits > 0 => Ok(State::SizeEnd { size }),
-            b';' if digits > 0 => self.extension(byte, State::Extension { size }),
-            b' ' | b'\t' if digits > 0 => self.extension(byte, State::BeforeExtension { size }),
+            b';' | b' ' | b'\t' if digits > 0 => self.extension(size, Extension::BeforeSemicolon, byte),
             _ => {
                 let Some(digit) = char::from(byte).to_digit(16).filter(|_| digits < MAX_SIZE_DIGITS) else {
                     return Err(bad("a chunk size is malformed"));
@@ -189,15 +230,13 @@ impl BodyReader {
         }
     }
 
-    fn extension(&mut self, byte: u8, next: State) -> Result<State, ApiError> {
-        if !is_field_byte(byte) {
-            return Err(bad("a chunk extension holds a control character"));
-        }
+    fn extension(&mut self, size: u64, at: Extension, byte: u8) -> Result<State, ApiError> {
+        let at = at.next(byte).ok_or_else(|| bad("a chunk extension is malformed"))?;
         self.extension_bytes += 1;
         if self.extension_bytes > MAX_EXTENSION_BYTES {
             return Err(bad("the chunk extensions are too long"));
         }
-        Ok(next)
+        Ok(State::Extension { size, at })
     }
 
     fn trailer(&mut self, next: State) -> Result<State, ApiError> {

@@ -390,6 +390,7 @@ impl Gathered {
             }
             Some(Known::ContentLength) => {
                 let before = self.length.replace(content_length(value)?);
+                check_blanks(bytes, header)?;
                 if before.is_some() {
                     return Err(bad("more than one content-length"));
                 }
@@ -398,6 +399,7 @@ impl Gathered {
                 if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err(bad("the only transfer-encoding supported is a single `chunked`"));
                 }
+                check_blanks(bytes, header)?;
                 self.chunked = true;
             }
             Some(Known::Connection) => {
@@ -451,6 +453,19 @@ fn content_length(value: &[u8]) -> Result<u64, ApiError> {
     Ok(value.iter().fold(0, |length: u64, digit| {
         length.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
     }))
+}
+
+/// No tab stands around the value. It is white space too (RFC 9110, section 5.6.3), but servers forget it and see another
+/// value, and such values say where a body ends.
+fn check_blanks(bytes: &[u8], header: &httparse::Header<'_>) -> Result<(), ApiError> {
+    let (name, value) = (Span::of(header.name.as_bytes(), bytes), Span::of(header.value, bytes));
+    let before = bytes.get(name.end as usize..value.start as usize).unwrap_or_default();
+    let behind = bytes.get(value.end as usize..).unwrap_or_default();
+    let mut around = before.iter().chain(behind.iter().take_while(|&&byte| byte != b'\r'));
+    if around.any(|&byte| byte == b'\t') {
+        return Err(bad("a tab stands beside the length or coding of the body"));
+    }
+    Ok(())
 }
 
 fn check_content_encoding(value: &[u8]) -> Result<(), ApiError> {

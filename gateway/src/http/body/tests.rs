@@ -89,7 +89,7 @@ fn chunks() {
     let too_large = "BodyTooLarge: the request body is larger than 32 bytes";
     let size = "BadHttp: a chunk size is malformed";
     let longer = "BadHttp: a chunk is longer than its size says";
-    let extension = "BadHttp: a chunk extension holds a control character";
+    let extension = "BadHttp: a chunk extension is malformed";
     let trailer = "BadHttp: the trailer section is malformed";
     let table: &[(&[u8], &str)] = &[
         (b"0\r\n\r\n", "done "),
@@ -107,7 +107,10 @@ fn chunks() {
         ),
         (b"5;a=b\r\nhello\r\n0;c=\"d e\"\r\n\r\n", "done hello"),
         (b"5 \t;a\r\nhello\r\n0\r\n\r\n", "done hello"),
-        (b"5;\r\nhello\r\n0\r\n\r\n", "done hello"),
+        (
+            b"5;a ; b = c\t;d=\"\\\"\t\\\\ \xe9;\"\r\nhello\r\n0\r\n\r\n",
+            "done hello",
+        ),
         (b"1\r\na\r\n0\r\nx: y\r\nContent-Length: 5\r\nempty:\r\n\r\n", "done a"),
         (b"5\r\nhel", "more hel"),
         (b"5\r\nhello\r\n0\r\n", "more hello"),
@@ -120,7 +123,8 @@ fn chunks() {
         // Sizes.
         (b"\r\n", size),
         (b" 5\r\nhello\r\n", size),
-        (b"5 \r\nhello\r\n", size),
+        (b"5 \r\nhello\r\n", extension),
+        (b"5 0\r\nhello\r\n", extension),
         (b"5\nhello\r\n", size),
         (b"5\rhello\r\n", size),
         (b"0x5\r\nhello\r\n", size),
@@ -138,6 +142,20 @@ fn chunks() {
         // Extensions: a bare line end in one is how chunk readers were set against each other.
         (b"5;a\nhello\r\n0\r\n\r\n", extension),
         (b"5;a\rb\r\nhello\r\n", size),
+        // Once quotes were not looked at, and a line ended within them; nor was the rest of the grammar.
+        (b"5;a=\"b\r\nhello\r\n", extension),
+        (b"5;a=\"b\\\"\r\nhello\r\n", extension),
+        (b"5;a=\"b\"c\r\nhello\r\n", extension),
+        (b"5;a=b\"c\"\r\nhello\r\n", extension),
+        (b"5;\r\nhello\r\n", extension),
+        (b"5;;a\r\nhello\r\n", extension),
+        (b"5;=a\r\nhello\r\n", extension),
+        (b"5;a=\r\nhello\r\n", extension),
+        (b"5;a b\r\nhello\r\n", extension),
+        (b"5;a \r\nhello\r\n", extension),
+        (b"5;a=b \r\nhello\r\n", extension),
+        (b"5;a=b=c\r\nhello\r\n", extension),
+        (b"5;\xe9\r\nhello\r\n", extension),
         (b"5;a\0\r\nhello\r\n", extension),
         // Trailers.
         (b"0\r\nx: y\nz: w\r\n\r\n", trailer),

@@ -407,6 +407,15 @@ fn heads_to_refuse() {
             b"GET / HTTP/1.1\r\nx: a\x7fb\r\n\r\n",
             "BadHttp: the value of a header field holds a control character",
         ),
+        // Tabs: white space that other servers forget.
+        (
+            b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length:\t5\r\n\r\n",
+            "BadHttp: a tab stands beside the length or coding of the body",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked \t\r\n\r\n",
+            "BadHttp: a tab stands beside the length or coding of the body",
+        ),
         // Host and credentials.
         (
             b"GET / HTTP/1.1\r\n\r\n",
