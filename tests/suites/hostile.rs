@@ -14,41 +14,15 @@ use std::{
 
 use zerohop_tests::{
     gateway::{Gateway, Settings, root},
-    hostile::{Case, Delivery, case, play},
+    hostile::{self, Case, Delivery, FILES, cases, play},
     metrics::Metrics,
     wait::wait_for,
 };
 
 /// Clients at a time: most of them wait.
 const CLIENTS: usize = 16;
-/// Files of the table; each is a test below.
-const FILES: [&str; 8] = [
-    "lengths",
-    "codings",
-    "chunks",
-    "lines",
-    "targets",
-    "versions",
-    "fields",
-    "connections",
-];
-
-fn cases(file: &str) -> Vec<Case> {
-    let path = root().join("tests/hostile").join(format!("{file}.txt"));
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    case::read(file, &text)
-}
-
-/// Short waits, since many of the cases end by one, and small bounds, so that a case can reach them.
-fn settings() -> Settings {
-    Settings::default()
-        .with("/server/read_timeout", "2s")
-        .with("/server/max_header_bytes", "8KiB")
-        .with("/server/max_body_bytes", "64KiB")
-}
-
 fn check(file: &str) {
-    let gateway = Gateway::start(&settings());
+    let gateway = Gateway::start(&hostile::settings(Settings::default()));
     let cases = cases(file);
     let plays: Vec<(&Case, Delivery)> = cases
         .iter()

@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod differential;
 mod failure;
 mod harness;
 mod model;
+mod npm;
 mod place;
 mod python;
 mod run;
@@ -53,6 +55,11 @@ enum Task {
     /// Measure, and write the table into bench/RESULTS.md
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Play the table of hostile clients against the gateway, nginx and llhttp, and write bench/DIFFERENTIAL.md
+    ///
+    /// Fails on a difference that tests/hostile/differences.txt does not list, and on a listed one that is gone. Needs
+    /// nginx (Debian: nginx-light), and node with npm.
+    Differential,
     /// Check the house rules that no compiler checks: headers, file lengths, layering, forbidden words
     Tidy,
 }
@@ -76,6 +83,7 @@ fn perform(task: &Task) -> Outcome {
         Task::Setup => setup::setup(&place).map(|library| shell::say(format!("ONNX Runtime: {}", library.describe()))),
         Task::Model(model) => model::make(&place, model),
         Task::Bench(bench) => harness::guarded(|| bench::bench(&place, bench)),
+        Task::Differential => harness::guarded(|| differential::differential(&place)),
         Task::Tidy => tidy::tidy(&place),
     }
 }

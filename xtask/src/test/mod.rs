@@ -16,6 +16,7 @@ use std::{
 use clap::Args;
 
 use crate::{
+    differential,
     failure::{Failure, Outcome},
     place::{self, Place},
     run,
@@ -59,6 +60,8 @@ enum Step {
     Epoll,
     /// The end-to-end suites again, with every reply sent without a copy from registered memory
     ZeroCopy,
+    /// The table of hostile clients against nginx and llhttp too, where nginx is installed
+    Differential,
     /// The examples in the documentation of the code
     Docs,
     /// anthropic and openai for Python
@@ -68,7 +71,7 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Format,
         Self::Lints,
         Self::Tidy,
@@ -78,6 +81,7 @@ impl Step {
         Self::Rust,
         Self::Epoll,
         Self::ZeroCopy,
+        Self::Differential,
         Self::Docs,
         Self::SdkPython,
         Self::SdkNode,
@@ -94,6 +98,7 @@ impl Step {
             Self::Rust => "rust",
             Self::Epoll => "epoll",
             Self::ZeroCopy => "zero-copy",
+            Self::Differential => "differential",
             Self::Docs => "docs",
             Self::SdkPython => "sdk-python",
             Self::SdkNode => "sdk-node",
@@ -162,7 +167,15 @@ fn perform(context: &Context, step: Step, unbuilt: bool) -> Row {
     let start = Instant::now();
     let mut counts = Counts::default();
     let outcome = match step {
-        Step::Demo | Step::Rust | Step::Epoll | Step::ZeroCopy | Step::SdkPython | Step::SdkNode if unbuilt => {
+        Step::Demo
+        | Step::Rust
+        | Step::Epoll
+        | Step::ZeroCopy
+        | Step::Differential
+        | Step::SdkPython
+        | Step::SdkNode
+            if unbuilt =>
+        {
             Err(Failure::new("not run, since the build failed"))
         }
         Step::Format => check(context, &mut counts, &["fmt", "--all", "--check"]),
@@ -193,6 +206,7 @@ fn perform(context: &Context, step: Step, unbuilt: bool) -> Row {
         Step::Rust => rust::tests(context, &mut counts),
         Step::Epoll => rust::epoll(context, &mut counts),
         Step::ZeroCopy => rust::zero_copy(context, &mut counts),
+        Step::Differential => differing(context, &mut counts),
         Step::Docs => rust::docs(context, &mut counts),
         Step::SdkPython => sdk::python(context, &mut counts),
         Step::SdkNode => sdk::node(context, &mut counts),
@@ -224,6 +238,17 @@ fn licences(context: &Context, counts: &mut Counts) -> Outcome {
         );
     }
     let told = "SKIPPED licences: cargo-deny is not installed";
+    shell::say(told);
+    counts.line(told);
+    Ok(())
+}
+
+/// The gateway beside nginx and llhttp; npm is asked for by a later step in any case.
+fn differing(context: &Context, counts: &mut Counts) -> Outcome {
+    if shell::exists("nginx") {
+        return counts.check(differential::check(context.place, &context.library));
+    }
+    let told = "SKIPPED differential: nginx is not installed";
     shell::say(told);
     counts.line(told);
     Ok(())

@@ -3,18 +3,13 @@
 //! Nothing here knows what they test: the suites lie in tests/sdk. Invariant: their packages are pinned by lock files and
 //! installed under the target folder; the gateways they talk to are gone at the end.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::process::Command;
 
 use serde_json::json;
 use zerohop_tests::gateway::Gateway;
 
 use super::{Context, count::Counts};
-use crate::{
-    failure::{Doing, Failure, Outcome},
-    harness,
-    place::Place,
-    python, shell,
-};
+use crate::{failure::Outcome, harness, npm, python, shell};
 
 /// The key that the gateway with a tenant takes.
 const KEY: &str = "sk-zerohop-sdk-suite";
@@ -67,7 +62,7 @@ pub(super) fn python(context: &Context, counts: &mut Counts) -> Outcome {
 
 /// The npm packages, by node's own test runner.
 pub(super) fn node(context: &Context, counts: &mut Counts) -> Outcome {
-    let suite = install(context.place)?;
+    let suite = npm::install(context.place, "tests/sdk/node", "sdk-node", "sdk.test.mjs")?;
     let mut node = Command::new("node");
     node.arg("--test")
         .arg("--test-reporter=spec")
@@ -103,34 +98,4 @@ fn suite_against_gateways(context: &Context, counts: &mut Counts, suite: &mut Co
         true
     })?;
     counts.verdict(shell::success(suite, status))
-}
-
-/// Copies the suite beside its packages under the target folder, since node looks for packages beside the file that
-/// imports them; installs them if the lock file is new.
-fn install(place: &Place) -> Outcome<PathBuf> {
-    if !shell::exists("npm") {
-        return Err(
-            Failure::new("npm is not installed").remedy("install Node.js 20 or newer (Debian: apt-get install npm)")
-        );
-    }
-    let (from, to) = (place.root.join("tests/sdk/node"), place.target.join("sdk-node"));
-    fs::create_dir_all(&to).doing(|| format!("create {}", to.display()))?;
-    let lock = "package-lock.json";
-    let same = |name: &str| Some(fs::read(from.join(name)).ok()? == fs::read(to.join(name)).ok()?);
-    let installed = to.join("node_modules/.package-lock.json").exists() && same(lock) == Some(true);
-    for name in ["package.json", "sdk.test.mjs"] {
-        fs::copy(from.join(name), to.join(name)).doing(|| format!("copy {name}"))?;
-    }
-    if !installed {
-        fs::copy(from.join(lock), to.join(lock)).doing(|| format!("copy {lock}"))?;
-        let mut npm = Command::new("npm");
-        npm.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"])
-            .current_dir(&to);
-        if let Err(failure) = shell::run(&mut npm) {
-            // Or the next run would take a half-made folder for a whole one.
-            fs::remove_file(to.join(lock)).ok();
-            return Err(failure.remedy("check that npm reaches a package registry (npm ping)"));
-        }
-    }
-    Ok(to)
 }

@@ -18,7 +18,7 @@ struct Fact {
     here: fn() -> bool,
 }
 
-const FACTS: [Fact; 4] = [
+const FACTS: [Fact; 5] = [
     // Public traces and schemas, too large to be committed.
     Fact {
         name: "test-data",
@@ -32,6 +32,10 @@ const FACTS: [Fact; 4] = [
     Fact {
         name: "cargo-deny",
         here: || shell::exists("cargo-deny"),
+    },
+    Fact {
+        name: "nginx",
+        here: || shell::exists("nginx"),
     },
     Fact {
         name: "nvidia-gpu",
