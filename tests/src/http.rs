@@ -10,8 +10,9 @@ use std::{
 };
 
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
-use crate::{sse, wait::DEADLINE};
+use crate::{sse, tcp, wait::DEADLINE};
 
 /// Largest head or body that a test reads.
 pub const LIMIT: usize = 16 << 20;
@@ -86,6 +87,7 @@ pub struct Client {
     buffer: Vec<u8>,
     /// Of the reply whose body is being read piece by piece.
     framing: Option<Framing>,
+    received: u64,
 }
 
 impl Client {
@@ -103,14 +105,77 @@ impl Client {
     /// # Errors
     /// If nobody listens.
     pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, DEADLINE)?;
+        Self::over(TcpStream::connect_timeout(&address, DEADLINE)?)
+    }
+
+    /// Connects over a link so narrow that a few replies fill all buffers of the kernel, on both sides: small segments, and
+    /// a small window.
+    ///
+    /// # Panics
+    /// If nobody listens.
+    #[must_use]
+    pub fn connect_narrow(address: SocketAddr) -> Self {
+        let open = || {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            // The server sizes its send buffer by the segments that it may send.
+            socket.set_tcp_mss(536)?;
+            socket.set_recv_buffer_size(4096)?;
+            socket.connect_timeout(&address.into(), DEADLINE)?;
+            Self::over(socket.into())
+        };
+        open().unwrap_or_else(|error| panic!("cannot connect to {address}: {error}"))
+    }
+
+    fn over(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(DEADLINE))?;
         Ok(Self {
             stream,
             buffer: Vec::new(),
             framing: None,
+            received: 0,
         })
+    }
+
+    /// Bytes that were read so far.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Bytes of this connection that the kernel holds: sent by the server and not yet read here.
+    ///
+    /// # Panics
+    /// If the connection is gone.
+    #[must_use]
+    pub fn in_the_kernel(&self) -> u64 {
+        let port = |address: io::Result<SocketAddr>| address.unwrap_or_else(|error| panic!("{error}")).port();
+        let (here, there) = (port(self.stream.local_addr()), port(self.stream.peer_addr()));
+        tcp::queues(there, here).0 + tcp::queues(here, there).1
+    }
+
+    /// Whether the server broke the connection, whatever lies here unread.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.stream.take_error().is_ok_and(|error| error.is_some())
+    }
+
+    /// Sends these bytes over and over without reading, from the place `at` on, until the connection takes no more for the
+    /// moment; then `at` is where to go on.
+    ///
+    /// # Panics
+    /// If the connection is broken already.
+    pub fn flood(&mut self, bytes: &[u8], at: &mut usize) {
+        let flooded = self.stream.set_nonblocking(true).and_then(|()| {
+            loop {
+                match self.stream.write(&bytes[*at..]) {
+                    Ok(count) => *at = (*at + count) % bytes.len(),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+        });
+        flooded.unwrap_or_else(|error| panic!("cannot flood: {error}"));
     }
 
     /// Sends these bytes and nothing else.
@@ -334,6 +399,7 @@ impl Client {
         let mut bytes = [0; 16 << 10];
         let count = self.stream.read(&mut bytes)?;
         self.buffer.extend_from_slice(&bytes[..count]);
+        self.received += count as u64;
         Ok(count > 0)
     }
 }

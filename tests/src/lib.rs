@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod port;
 pub mod scratch;
 pub mod sse;
+pub mod tcp;
 pub mod wait;
 
 /// Says aloud that a test cannot run on this machine, in the form that `cargo xtask test` counts and compares with

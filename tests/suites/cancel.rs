@@ -9,7 +9,7 @@ use zerohop_tests::{
     wait::wait_for,
 };
 
-use crate::ask::{CHAT, MESSAGES, answer, chat, ramble, text_of, with};
+use crate::ask::{CHAT, answer, chat, ramble, with};
 
 const RUNNING: &str = "zerohop_engine_running";
 const WAITING: &str = "zerohop_engine_waiting";
@@ -79,28 +79,4 @@ fn number(header: Option<&str>) -> f64 {
     header
         .and_then(|text| text.parse().ok())
         .unwrap_or_else(|| panic!("no number: {header:?}"))
-}
-
-/// A client that does not read its stream keeps nobody else from theirs.
-#[test]
-fn a_slow_reader_holds_up_nobody() {
-    let gateway = Gateway::start(&Settings::default());
-    let mut slow: Vec<Client> = (0..8).map(|_| Client::connect(gateway.address())).collect();
-    slow.iter_mut()
-        .zip(0..)
-        .for_each(|(client, seed)| client.send(ask(seed)));
-    for round in 0..20 {
-        let (path, body) = if round % 2 == 0 {
-            (CHAT, chat("What is the capital of Japan?"))
-        } else {
-            (MESSAGES, crate::ask::message("What is the capital of Japan?"))
-        };
-        assert!(
-            answer(gateway.address(), path, &body).contains("Tokyo"),
-            "round {round}"
-        );
-    }
-    for (seed, client) in slow.iter_mut().enumerate() {
-        assert!(!text_of(&client.response()).is_empty(), "stream {seed}");
-    }
 }

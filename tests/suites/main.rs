@@ -11,6 +11,7 @@ mod command_line;
 mod hostile;
 mod memory;
 mod protocol;
+mod readers;
 mod refusals;
 mod reload;
 mod wire;

@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::sockopt::set_socket_linger;
 use serde_json::Value;
+use socket2::SockRef;
 
 use super::case::{Case, End, NEXT, Reply, Step};
 use crate::{http::LIMIT, wait};
@@ -175,7 +175,9 @@ impl<'a> Client<'a> {
     }
 
     fn reset(self) -> Seen {
-        set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap_or_else(|error| panic!("cannot linger: {error}"));
+        SockRef::from(&self.stream)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap_or_else(|error| panic!("cannot linger: {error}"));
         self.seen()
     }
 
