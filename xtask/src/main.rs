@@ -7,6 +7,7 @@
 mod bench;
 mod differential;
 mod failure;
+mod fuzz;
 mod harness;
 mod model;
 mod npm;
@@ -60,6 +61,10 @@ enum Task {
     /// Fails on a difference that tests/hostile/differences.txt does not list, and on a listed one that is gone. Needs
     /// nginx (Debian: nginx-light), and node with npm.
     Differential,
+    /// Run the fuzz targets under libFuzzer, a minute each, or one of them
+    ///
+    /// Needs a C++ compiler (Debian: build-essential), and no other than the usual Rust.
+    Fuzz(fuzz::Options),
     /// Check the house rules that no compiler checks: headers, file lengths, layering, forbidden words
     Tidy,
 }
@@ -84,6 +89,7 @@ fn perform(task: &Task) -> Outcome {
         Task::Model(model) => model::make(&place, model),
         Task::Bench(bench) => harness::guarded(|| bench::bench(&place, bench)),
         Task::Differential => harness::guarded(|| differential::differential(&place)),
+        Task::Fuzz(options) => fuzz::fuzz(&place, options),
         Task::Tidy => tidy::tidy(&place),
     }
 }

@@ -59,6 +59,18 @@ pub(crate) fn differential(place: &Place) -> Outcome {
     known.check(&rows)
 }
 
+/// Why the list of differences cannot be checked here, if it cannot: there is no nginx, or another than it was made with.
+pub(crate) fn unusable() -> Option<String> {
+    match nginx::version() {
+        None => Some(String::from("nginx is not installed")),
+        Some(version) if version.starts_with(nginx::KNOWN) => None,
+        Some(version) => Some(format!(
+            "the differences are those of {}, and this is {version}",
+            nginx::KNOWN
+        )),
+    }
+}
+
 /// The same with the gateway that is built, without the report.
 pub(crate) fn check(place: &Place, library: &Library) -> Outcome {
     let rows = harness::guarded(|| compared(place, library))?;

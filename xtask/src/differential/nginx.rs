@@ -16,6 +16,17 @@ use crate::{
     shell,
 };
 
+/// The series that the list of differences was made with.
+pub(super) const KNOWN: &str = "nginx/1.22.";
+
+/// Which nginx is installed: `nginx/1.22.1`.
+pub(super) fn version() -> Option<String> {
+    // It tells on standard error.
+    let told = Command::new("nginx").arg("-v").output().ok()?.stderr;
+    let told = String::from_utf8_lossy(&told).trim().to_owned();
+    told.strip_prefix("nginx version: ").map(String::from)
+}
+
 /// A running nginx.
 pub(super) struct Nginx {
     child: Child,

@@ -2,9 +2,9 @@
 //!
 //! Invariant: made twice with the same programs, the file is the same.
 
-use std::{fs, process::Command};
+use std::fs;
 
-use super::{PEERS, Row, known::Known};
+use super::{PEERS, Row, known::Known, nginx};
 use crate::{
     failure::{Doing, Outcome},
     place::Place,
@@ -84,15 +84,7 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
 }
 
 fn versions(place: &Place) -> Outcome<String> {
-    // nginx tells it on standard error.
-    let nginx = Command::new("nginx")
-        .arg("-v")
-        .output()
-        .doing(|| String::from("start nginx"))?;
-    let nginx = String::from_utf8_lossy(&nginx.stderr)
-        .replace("nginx version: ", "")
-        .trim()
-        .to_owned();
+    let nginx = nginx::version().unwrap_or_else(|| String::from("no nginx"));
     let lock = place.root.join("tests/hostile/llhttp/package.json");
     let lock = fs::read_to_string(&lock).doing(|| format!("read {}", lock.display()))?;
     let package: serde_json::Value = serde_json::from_str(&lock).unwrap_or_default();

@@ -18,6 +18,7 @@ use clap::Args;
 use crate::{
     differential,
     failure::{Failure, Outcome},
+    fuzz,
     place::{self, Place},
     run,
     setup::{self, Library},
@@ -60,8 +61,10 @@ enum Step {
     Epoll,
     /// The end-to-end suites again, with every reply sent without a copy from registered memory
     ZeroCopy,
-    /// The table of hostile clients against nginx and llhttp too, where nginx is installed
+    /// The table of hostile clients against nginx and llhttp too, where the nginx that it knows is installed
     Differential,
+    /// The fuzz targets, a few seconds each, where a C++ compiler is installed
+    Fuzz,
     /// The examples in the documentation of the code
     Docs,
     /// anthropic and openai for Python
@@ -71,7 +74,7 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Format,
         Self::Lints,
         Self::Tidy,
@@ -82,6 +85,7 @@ impl Step {
         Self::Epoll,
         Self::ZeroCopy,
         Self::Differential,
+        Self::Fuzz,
         Self::Docs,
         Self::SdkPython,
         Self::SdkNode,
@@ -99,6 +103,7 @@ impl Step {
             Self::Epoll => "epoll",
             Self::ZeroCopy => "zero-copy",
             Self::Differential => "differential",
+            Self::Fuzz => "fuzz",
             Self::Docs => "docs",
             Self::SdkPython => "sdk-python",
             Self::SdkNode => "sdk-node",
@@ -207,6 +212,7 @@ fn perform(context: &Context, step: Step, unbuilt: bool) -> Row {
         Step::Epoll => rust::epoll(context, &mut counts),
         Step::ZeroCopy => rust::zero_copy(context, &mut counts),
         Step::Differential => differing(context, &mut counts),
+        Step::Fuzz => fuzzing(context, &mut counts),
         Step::Docs => rust::docs(context, &mut counts),
         Step::SdkPython => sdk::python(context, &mut counts),
         Step::SdkNode => sdk::node(context, &mut counts),
@@ -237,21 +243,35 @@ fn licences(context: &Context, counts: &mut Counts) -> Outcome {
             &["deny", "--offline", "check", "licenses", "bans", "sources"],
         );
     }
-    let told = "SKIPPED licences: cargo-deny is not installed";
-    shell::say(told);
-    counts.line(told);
+    skip(counts, "licences", "cargo-deny is not installed");
     Ok(())
 }
 
 /// The gateway beside nginx and llhttp; npm is asked for by a later step in any case.
 fn differing(context: &Context, counts: &mut Counts) -> Outcome {
-    if shell::exists("nginx") {
-        return counts.check(differential::check(context.place, &context.library));
+    match differential::unusable() {
+        None => counts.check(differential::check(context.place, &context.library)),
+        Some(why) => {
+            skip(counts, "differential", &why);
+            Ok(())
+        }
     }
-    let told = "SKIPPED differential: nginx is not installed";
-    shell::say(told);
-    counts.line(told);
+}
+
+/// The fuzz targets: in CI they show that they run and that nothing obvious broke, `--long` looks for more.
+fn fuzzing(context: &Context, counts: &mut Counts) -> Outcome {
+    if fuzz::can_build() {
+        return counts.check(fuzz::each(context.place, if context.long { 300 } else { 3 }));
+    }
+    skip(counts, "fuzz", "there is no C++ compiler");
     Ok(())
+}
+
+/// Says aloud that a step cannot run here.
+fn skip(counts: &mut Counts, step: &str, why: &str) {
+    let told = format!("SKIPPED {step}: {why}");
+    shell::say(&told);
+    counts.line(&told);
 }
 
 /// Makes a failure of each difference between what was skipped and what may be.

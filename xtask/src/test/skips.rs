@@ -7,7 +7,9 @@
 use std::{collections::BTreeSet, env, fs, path::Path};
 
 use crate::{
+    differential,
     failure::{Doing, Failure, Outcome},
+    fuzz,
     place::Place,
     shell,
 };
@@ -18,7 +20,7 @@ struct Fact {
     here: fn() -> bool,
 }
 
-const FACTS: [Fact; 5] = [
+const FACTS: [Fact; 6] = [
     // Public traces and schemas, too large to be committed.
     Fact {
         name: "test-data",
@@ -33,9 +35,14 @@ const FACTS: [Fact; 5] = [
         name: "cargo-deny",
         here: || shell::exists("cargo-deny"),
     },
+    // Versions of it differ in what they refuse.
     Fact {
-        name: "nginx",
-        here: || shell::exists("nginx"),
+        name: "nginx-1.22",
+        here: || differential::unusable().is_none(),
+    },
+    Fact {
+        name: "c++",
+        here: fuzz::can_build,
     },
     Fact {
         name: "nvidia-gpu",

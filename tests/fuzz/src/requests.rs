@@ -1,0 +1,251 @@
+//! Request bodies of each dialect against serde_json: whether a body is JSON, what an accepted one means, and whether the
+//! same document in another spelling fares the same.
+//!
+//! Invariant: an accepted request means what its document says, read entry by entry.
+
+use zerohop::{
+    api::{ChatRequest, CountRequest, Ignored, Scratch, anthropic, openai},
+    error::ApiError,
+};
+use zerohop_engine::{Conversation, Message, Role};
+
+use crate::{
+    json::{Json, respelled},
+    same,
+};
+
+type Read<T> = fn(&[u8], &mut Scratch, bool) -> Result<(T, Ignored), ApiError>;
+
+pub(crate) fn check_messages(data: &[u8]) {
+    for strict in [false, true] {
+        if let Some((request, json)) = check(data, anthropic::messages, strict) {
+            meaning(&request, &json, &["max_tokens"], 0, data);
+            same("stop", &request.stop, &texts(json.get("stop_sequences")), data);
+            let streams = json.get("stream").is_some_and(Json::is_true);
+            same(
+                "stream",
+                &request.stream.map(|options| options.include_usage),
+                &streams.then_some(true),
+                data,
+            );
+            same("seed", &request.seed, &None, data);
+            prompt(&request.conversation, conversation(&json, system(&json), false), data);
+        }
+    }
+}
+
+pub(crate) fn check_count(data: &[u8]) {
+    for strict in [false, true] {
+        if let Some((request, json)) = check::<CountRequest>(data, anthropic::count_tokens, strict) {
+            same(
+                "model",
+                &Some(request.model.as_str()),
+                &json.get("model").and_then(Json::text),
+                data,
+            );
+            prompt(&request.conversation, conversation(&json, system(&json), false), data);
+        }
+    }
+}
+
+pub(crate) fn check_chat(data: &[u8]) {
+    for strict in [false, true] {
+        if let Some((request, json)) = check(data, openai::chat, strict) {
+            meaning(&request, &json, &["max_completion_tokens", "max_tokens"], 1, data);
+            let stop = json.get("stop");
+            let stops = stop
+                .and_then(Json::text)
+                .map_or_else(|| texts(stop), |text| vec![text.to_owned()]);
+            same("stop", &request.stop, &stops, data);
+            let options = json.get("stream_options");
+            let usage = options
+                .and_then(|options| options.get("include_usage"))
+                .is_some_and(Json::is_true);
+            let streams = json.get("stream").is_some_and(Json::is_true);
+            same(
+                "stream",
+                &request.stream.map(|options| options.include_usage),
+                &streams.then_some(usage),
+                data,
+            );
+            same("seed", &request.seed.is_some(), &json.get("seed").is_some(), data);
+            prompt(&request.conversation, conversation(&json, Vec::new(), true), data);
+        }
+    }
+}
+
+/// What holds of every dialect; an accepted request with its document.
+fn check<T: PartialEq + std::fmt::Debug>(data: &[u8], read: Read<T>, strict: bool) -> Option<(T, Json)> {
+    let mut scratch = Scratch::default();
+    let ours = read(data, &mut scratch, strict);
+    same("again", &read(data, &mut scratch, strict), &ours, data);
+    let json: Json = match serde_json::from_slice(data) {
+        Ok(json) => json,
+        Err(error) => {
+            // serde_json has a range for numbers and a depth of its own.
+            let own = ["out of range", "recursion"]
+                .iter()
+                .any(|limit| error.to_string().contains(limit));
+            let refused = ours
+                .as_ref()
+                .is_err_and(|error| is_about_json(error, data) != Some(false));
+            assert!(
+                own || refused,
+                "serde_json: {error}; the product: {ours:?}; {}",
+                data.escape_ascii()
+            );
+            return None;
+        }
+    };
+    if json.depth() < 120 {
+        let refused = ours
+            .as_ref()
+            .is_err_and(|error| is_about_json(error, data) == Some(true));
+        assert!(
+            !refused,
+            "good JSON, and the product: {ours:?}; {}",
+            data.escape_ascii()
+        );
+        let Some(other) = respelled(&json) else {
+            return ours.ok().map(|(request, _)| (request, json));
+        };
+        same(
+            "spelled anew",
+            &read(other.as_bytes(), &mut scratch, strict),
+            &ours,
+            data,
+        );
+    }
+    ours.ok().map(|(request, _)| (request, json))
+}
+
+/// The body is refused as no JSON, and the reason is one that a scan of it found. `None` if the body has words of the
+/// product's own, which it may have from a message.
+fn is_about_json(error: &ApiError, data: &[u8]) -> Option<bool> {
+    const NO_REASON: &str = "invalid syntax";
+    const ABOUT: [&str; 5] = [
+        "not valid JSON",
+        "Invalid JSON",
+        "parse the JSON",
+        "is empty",
+        "nested deeper",
+    ];
+    let body = String::from_utf8_lossy(data);
+    if body.contains(NO_REASON) || ABOUT.iter().any(|part| body.contains(part)) {
+        return None;
+    }
+    assert!(
+        !error.message.contains(NO_REASON),
+        "refused without a reason: {error:?}"
+    );
+    Some(error.status() == 400 && ABOUT.iter().any(|part| error.message.contains(part)))
+}
+
+/// What both dialects have in common.
+fn meaning(request: &ChatRequest, json: &Json, limits: &[&str], least: u32, data: &[u8]) {
+    same(
+        "model",
+        &Some(request.model.as_str()),
+        &json.get("model").and_then(Json::text),
+        data,
+    );
+    let limit = limits.iter().find_map(|name| json.get(name)).and_then(Json::float);
+    same("max_tokens", &request.max_tokens, &limit.map(clamped), data);
+    #[expect(clippy::cast_possible_truncation, reason = "as the product reads it")]
+    let number = |name: &str| json.get(name).and_then(Json::float).map(|value| value as f32);
+    same("temperature", &request.temperature, &number("temperature"), data);
+    same(
+        "top_p",
+        &request.top_p,
+        &number("top_p").map(|top_p| top_p.max(f32::MIN_POSITIVE)),
+        data,
+    );
+    let top_k = json.get("top_k").and_then(Json::float).filter(|&top_k| top_k > 0.0);
+    same("top_k", &request.top_k, &top_k.map(clamped), data);
+    assert!(
+        request.max_tokens.is_none_or(|tokens| tokens > least.saturating_sub(1)),
+        "no tokens at all"
+    );
+}
+
+/// To 32 bits, as the product takes numbers that are too large.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates, as is meant"
+)]
+fn clamped(value: f64) -> u32 {
+    value as u32
+}
+
+fn texts(list: Option<&Json>) -> Vec<String> {
+    let items = list.and_then(Json::list).unwrap_or_default();
+    items.iter().filter_map(Json::text).map(String::from).collect()
+}
+
+/// Compares prompts, where the oracle has one.
+fn prompt(ours: &Conversation, pieces: Vec<(Role, Vec<String>)>, data: &[u8]) {
+    let mut messages: Vec<Message> = Vec::new();
+    for (role, texts) in pieces {
+        let text = texts.join("\n");
+        match messages.last_mut() {
+            Some(last) if last.role == role => {
+                if !last.content.is_empty() && !texts.is_empty() {
+                    last.content += "\n\n";
+                }
+                last.content += &text;
+            }
+            _ => messages.push(Message { role, content: text }),
+        }
+    }
+    same("prompt", &ours.messages, &messages, data);
+}
+
+/// The system prompt of the Messages API, without the client's own version.
+fn system(json: &Json) -> Vec<String> {
+    let Some(system) = json.get("system") else {
+        return Vec::new();
+    };
+    let mut texts = content(system, &[]);
+    if system.list().is_some() {
+        texts.retain(|text| !text.starts_with("x-anthropic-billing-header:"));
+    }
+    texts
+}
+
+/// The turns with `system` before them, each with its texts. Turns that say nothing count in one API, as empty ones, and not
+/// in the other.
+fn conversation(json: &Json, system: Vec<String>, empty_counts: bool) -> Vec<(Role, Vec<String>)> {
+    let lead = (!system.is_empty()).then_some((Role::System, system));
+    let messages = json.get("messages").and_then(Json::list).unwrap_or_default();
+    let turns = messages.iter().map(|message| {
+        let role = match message.get("role").and_then(Json::text) {
+            Some("user") => Role::User,
+            Some("assistant") => Role::Assistant,
+            _ => Role::System,
+        };
+        let mut texts = message
+            .get("content")
+            .map(|json| content(json, &["refusal"]))
+            .unwrap_or_default();
+        if role == Role::Assistant {
+            texts.extend(message.get("refusal").and_then(Json::text).map(String::from));
+        }
+        (role, texts)
+    });
+    let says = |texts: &[String]| empty_counts || texts.iter().any(|text| !text.is_empty());
+    lead.into_iter().chain(turns).filter(|(_, texts)| says(texts)).collect()
+}
+
+/// The texts of a content, which is one or a list of blocks; other blocks than of text say nothing.
+fn content(json: &Json, others: &[&str]) -> Vec<String> {
+    if let Some(text) = json.text() {
+        return vec![text.to_owned()];
+    }
+    let block = |block: &Json| {
+        let kind = block.get("type").and_then(Json::text)?;
+        let named = kind == "text" || others.contains(&kind);
+        block.get(kind).filter(|_| named).and_then(Json::text).map(String::from)
+    };
+    json.list().unwrap_or_default().iter().filter_map(block).collect()
+}
