@@ -87,8 +87,10 @@ fn resident(gateway: &Gateway) -> f64 {
 /// Once the C library kept what slow readers had held: 377 MiB of 412, for as long as the process lived.
 #[test]
 fn memory_goes_back_to_the_system() {
-    const CLIENTS: usize = 200;
-    let gateway = Gateway::start(&Settings::default());
+    const CLIENTS: usize = 300;
+    // Registered memory is there for good, so it would hide what is looked for.
+    let gateway = Gateway::start(&Settings::default().with("/server/zero_copy", "off"));
+    let idle = resident(&gateway);
     let flood = || {
         let requests = http::request_bytes("GET", "/metrics").repeat(200);
         let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(gateway.address())).collect();
@@ -104,9 +106,9 @@ fn memory_goes_back_to_the_system() {
         most
     };
     // The first flood fills tables and buffers that stay.
-    flood();
+    let first = flood();
     wait_for("the heap to be trimmed", || {
-        (resident(&gateway) < 100_000.0).then_some(())
+        (resident(&gateway) < f64::midpoint(idle, first)).then_some(())
     });
     let before = resident(&gateway);
     let most = flood();
