@@ -59,22 +59,33 @@ pub(crate) fn fuzz(place: &Place, options: &Options) -> Outcome {
     if let (Some(input), [target]) = (&options.input, chosen.as_slice()) {
         return shell::run(command(&program, target).arg(input));
     }
-    for target in chosen {
+    to_the_end(chosen.into_iter().map(|target| {
         let figures = run(place, &program, target, options.minutes * 60)?;
         if options.record {
             record(place, &all, target, &figures)?;
         }
+        Ok(())
+    }))
+}
+
+/// Does all of it, whatever fails; then the first failure.
+fn to_the_end(runs: impl Iterator<Item = Outcome>) -> Outcome {
+    let mut first = Ok(());
+    for failure in runs.filter_map(Outcome::err) {
+        if first.is_ok() {
+            first = Err(failure);
+        } else {
+            failure.show();
+        }
     }
-    Ok(())
+    first
 }
 
 /// All targets, each for so many seconds.
 pub(crate) fn each(place: &Place, seconds: u32) -> Outcome {
     let program = build(place)?;
-    for target in targets(place)? {
-        run(place, &program, &target, seconds)?;
-    }
-    Ok(())
+    let all = targets(place)?;
+    to_the_end(all.iter().map(|target| run(place, &program, target, seconds).map(drop)))
 }
 
 /// Their names: each has a folder of inputs.

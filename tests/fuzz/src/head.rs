@@ -76,7 +76,9 @@ fn end_of(bytes: &[u8]) -> Option<usize> {
 fn slow(bytes: &[u8]) -> Option<Meaning> {
     // Every byte is a character of its own.
     let text: String = bytes.iter().map(|&byte| char::from(byte)).collect();
-    let mut lines: Vec<&str> = text.split("\r\n").skip_while(|line| line.is_empty()).collect();
+    let mut lines: Vec<&str> = text.split("\r\n").collect();
+    let blank = lines.iter().take(2).take_while(|line| line.is_empty()).count();
+    lines.drain(..blank);
     lines.truncate(lines.len().checked_sub(2)?);
     let (request, fields) = lines.split_first()?;
     if fields.len() > 100 || lines.iter().any(|line| line.contains(['\r', '\n'])) {

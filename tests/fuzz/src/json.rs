@@ -1,26 +1,31 @@
-//! A JSON tree that keeps entries in order and twice the same key, read by serde_json, and the same document spelled anew.
+//! A JSON tree that keeps entries in order, twice the same key, and numbers as they were written; and the same document
+//! spelled anew.
 //!
-//! Invariant: [`respelled`] differs from the document in white space and escapes only.
+//! Nothing here decides what is JSON: that is serde_json's part. Invariant: [`respelled`] differs from the document in white
+//! space and escapes only.
 
 use std::fmt::Write;
-
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, SeqAccess, Visitor},
-};
 
 /// A value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Json {
     Null,
     Bool(bool),
-    Number(serde_json::Number),
+    /// As written: serde_json would round it, and not always to the nearest.
+    Number(String),
     Text(String),
     List(Vec<Self>),
     Object(Vec<(String, Self)>),
 }
 
 impl Json {
+    /// Reads a document.
+    pub(crate) fn read(document: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice::<serde_json::Value>(document)?;
+        let text = std::str::from_utf8(document).unwrap_or_else(|error| panic!("{error}"));
+        Ok(Reader { text, at: 0 }.value())
+    }
+
     /// The last entry of this name, unless it is null.
     pub(crate) fn get(&self, name: &str) -> Option<&Self> {
         let Self::Object(entries) = self else { return None };
@@ -48,7 +53,7 @@ impl Json {
 
     pub(crate) fn float(&self) -> Option<f64> {
         match self {
-            Self::Number(number) => number.as_f64(),
+            Self::Number(number) => number.parse().ok(),
             _ => None,
         }
     }
@@ -67,68 +72,84 @@ impl Json {
     }
 }
 
-impl<'de> Deserialize<'de> for Json {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Tree)
-    }
+/// Reads what is known to be JSON.
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
 }
 
-struct Tree;
-
-impl<'de> Visitor<'de> for Tree {
-    type Value = Json;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("JSON")
+impl<'a> Reader<'a> {
+    fn value(&mut self) -> Json {
+        match self.peek() {
+            b'{' => Json::Object(self.items(|this| {
+                let key = this.string();
+                this.eat(b':');
+                (key, this.value())
+            })),
+            b'[' => Json::List(self.items(Self::value)),
+            b'"' => Json::Text(self.string()),
+            _ => match self.word() {
+                "null" => Json::Null,
+                "true" => Json::Bool(true),
+                "false" => Json::Bool(false),
+                number => Json::Number(number.to_owned()),
+            },
+        }
     }
 
-    fn visit_unit<E>(self) -> Result<Json, E> {
-        Ok(Json::Null)
+    /// The next byte that is not white space.
+    fn peek(&mut self) -> u8 {
+        let rest = self.text[self.at..].trim_start_matches([' ', '\t', '\r', '\n']);
+        self.at = self.text.len() - rest.len();
+        rest.as_bytes()[0]
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Json, E> {
-        Ok(Json::Bool(value))
+    fn eat(&mut self, byte: u8) {
+        assert_eq!(self.peek(), byte, "what serde_json takes for JSON is none");
+        self.at += 1;
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Json, E> {
-        Ok(Json::Number(value.into()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Json, E> {
-        Ok(Json::Number(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Json, E> {
-        Ok(serde_json::Number::from_f64(value).map_or(Json::Null, Json::Number))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Json, E> {
-        Ok(Json::Text(value.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Json, A::Error> {
+    /// Everything between two brackets.
+    fn items<T>(&mut self, mut item: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        self.at += 1;
         let mut items = Vec::new();
-        while let Some(item) = access.next_element()? {
-            items.push(item);
+        while !matches!(self.peek(), b']' | b'}') {
+            items.push(item(self));
+            if self.peek() == b',' {
+                self.at += 1;
+            }
         }
-        Ok(Json::List(items))
+        self.at += 1;
+        items
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Json, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = access.next_entry()? {
-            entries.push(entry);
-        }
-        Ok(Json::Object(entries))
+    fn string(&mut self) -> String {
+        self.peek();
+        let rest = &self.text[self.at..];
+        let mut escaped = false;
+        let end = rest.bytes().skip(1).position(|byte| {
+            let ends = byte == b'"' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            ends
+        });
+        let end = end.map_or(rest.len(), |end| end + 2);
+        self.at += end;
+        serde_json::from_str(&rest[..end]).unwrap_or_else(|error| panic!("{error} in {rest}"))
+    }
+
+    fn word(&mut self) -> &'a str {
+        let rest = &self.text[self.at..];
+        let end = rest.find([',', ']', '}', ' ', '\t', '\r', '\n']).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
     }
 }
 
-/// The document with blanks wherever they may stand and every character that can be escaped so written. `None` if it has a
-/// negative zero: whether that was written as an integer is not known any more.
-pub(crate) fn respelled(json: &Json) -> Option<String> {
+/// The document with blanks wherever they may stand and every character that can be escaped so written.
+pub(crate) fn respelled(json: &Json) -> String {
     let mut out = String::new();
     spell(json, &mut out);
-    (!out.contains("-0.0\r")).then_some(out)
+    out
 }
 
 fn spell(json: &Json, out: &mut String) {
@@ -136,7 +157,7 @@ fn spell(json: &Json, out: &mut String) {
     match json {
         Json::Null => out.push_str("null"),
         Json::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
-        Json::Number(number) => out.push_str(&number.to_string()),
+        Json::Number(number) => out.push_str(number),
         Json::Text(text) => spell_text(text, out),
         Json::List(items) => {
             let mut before = '[';
