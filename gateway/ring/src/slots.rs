@@ -58,6 +58,11 @@ impl<T> Slots<T> {
         entry.value.as_ref().filter(|_| entry.generation == conn.generation)
     }
 
+    /// How many are occupied.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
     pub(crate) fn get_mut(&mut self, conn: ConnId) -> Option<&mut T> {
         let entry = self.slots.get_mut(conn.slot as usize)?;
         if entry.generation == conn.generation {
@@ -100,6 +105,7 @@ mod tests {
         assert_eq!(slots.insert('c'), Err('c'));
         assert_eq!(slots.remove(a), Some('a'));
         assert_eq!(slots.remove(a), None);
+        assert_eq!(slots.len(), 1);
         let c = slots.insert('c').unwrap();
         assert_eq!(c.slot, a.slot);
         assert_ne!(c, a);

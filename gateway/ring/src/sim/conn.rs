@@ -5,7 +5,8 @@
 use std::io;
 
 use super::{
-    Sim,
+    InHand, Sim,
+    faults::{Fault, Operation, What},
     net::{End, Event, Way, WireId},
 };
 use crate::{BufId, Completion, ConnId, Parcel, RecvEnd};
@@ -30,9 +31,13 @@ enum Closing {
 pub(super) struct Conn {
     wire: WireId,
     recv: Recv,
+    /// It was paused at least once, so a receive resumes.
+    paused: bool,
     send: Option<(Vec<u8>, usize)>,
     finishing: bool,
     closing: Closing,
+    /// The close waits for room in the submission queue.
+    unsubmitted: bool,
 }
 
 impl Conn {
@@ -40,9 +45,32 @@ impl Conn {
         Self {
             wire,
             recv: Recv::Off,
+            paused: false,
             send: None,
             finishing: false,
             closing: Closing::No,
+            unsubmitted: false,
+        }
+    }
+
+    pub(super) fn wire(&self) -> WireId {
+        self.wire
+    }
+
+    pub(super) fn in_hand(&self, ended: bool, sent: bool) -> InHand {
+        InHand {
+            receiving: ended || !matches!(self.recv, Recv::Off | Recv::Over),
+            sending: sent || self.send.is_some(),
+            closing: self.closing != Closing::No,
+        }
+    }
+
+    /// What a receive that begins now is to whoever counts.
+    fn receiving_as(&self) -> Operation {
+        if self.paused {
+            Operation::Resume
+        } else {
+            Operation::Recv
         }
     }
 
@@ -60,56 +88,50 @@ impl Sim {
         self.conns.get_mut(id).filter(|conn| conn.closing == Closing::No)
     }
 
-    /// Something arrived or ended on a wire: whoever waits for it looks again.
-    pub(super) fn on_news(&mut self, wire: WireId) {
-        let mut shared = self.shared.borrow_mut();
-        if let Some(conn) = shared.wires[wire.0].conn {
-            shared.soon(Event::Recv(conn));
-            if shared.wires[wire.0].down.end == End::Reset {
-                shared.soon(Event::Send(conn));
-            }
-        }
-    }
-
     pub(super) fn start_recv(&mut self, id: ConnId) {
         let Some(conn) = self.open(id) else { return };
+        let (wire, operation) = (conn.wire, conn.receiving_as());
         match conn.recv {
             Recv::Off => {
                 conn.recv = Recv::Armed;
-                self.shared.borrow_mut().submit(Event::Recv(id));
+                let mut shared = self.shared.borrow_mut();
+                shared.submit(self.worker, Event::Recv(id), Some(wire), operation);
             }
             Recv::Pausing { .. } => conn.recv = Recv::Pausing { again: true },
             Recv::Armed | Recv::Starved | Recv::Over => {}
+        }
+        if operation == Operation::Resume {
+            self.shared.borrow_mut().did(wire, operation);
         }
     }
 
     pub(super) fn cancel_recv(&mut self, id: ConnId) {
         let Some(conn) = self.open(id) else { return };
-        match conn.recv {
-            Recv::Armed => {
-                conn.recv = Recv::Pausing { again: false };
-                self.submit_cancel(Event::CancelRecv(id));
-            }
-            Recv::Pausing { .. } => conn.recv = Recv::Pausing { again: false },
-            Recv::Starved => {
-                conn.recv = Recv::Off;
-                self.ready.push(Completion::RecvEnded {
-                    conn: id,
-                    end: RecvEnd::Paused,
-                });
-            }
+        conn.paused = true;
+        let (wire, before) = (conn.wire, conn.recv);
+        match before {
+            Recv::Armed | Recv::Pausing { .. } => conn.recv = Recv::Pausing { again: false },
+            Recv::Starved => conn.recv = Recv::Off,
             Recv::Off | Recv::Over => {}
         }
+        match before {
+            Recv::Armed => self.submit_cancel(Event::CancelRecv(id), wire, Operation::Pause),
+            Recv::Starved => self.ready.push_back(Completion::RecvEnded {
+                conn: id,
+                end: RecvEnd::Paused,
+            }),
+            Recv::Off | Recv::Over | Recv::Pausing { .. } => {}
+        }
+        self.shared.borrow_mut().did(wire, Operation::Pause);
     }
 
-    fn submit_cancel(&self, event: Event) {
+    fn submit_cancel(&self, event: Event, wire: WireId, operation: Operation) {
         let shared = &mut *self.shared.borrow_mut();
-        let late = shared
-            .rng
-            .strikes(shared.faults.late_cancels, &mut shared.counts.late_cancels);
-        let delays = if late { 10 } else { 1 };
+        let late = shared.strikes(Fault::LateCancel, Some(wire), Some(operation));
+        let full = shared.strikes(Fault::FullQueue, Some(wire), Some(operation));
+        let delays = if late { 10 } else { 1 } + u32::from(full);
         let time = shared.time + (0..delays).map(|_| shared.delay()).sum::<u64>();
-        shared.at(time, event);
+        shared.at_station(self.worker, time, event);
     }
 
     pub(super) fn feed_starved(&mut self) {
@@ -117,7 +139,9 @@ impl Sim {
             let Some(id) = self.starved.pop_front() else { break };
             if let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.recv == Recv::Starved) {
                 conn.recv = Recv::Armed;
-                self.shared.borrow_mut().submit(Event::Recv(id));
+                let (wire, operation) = (conn.wire, conn.receiving_as());
+                let mut shared = self.shared.borrow_mut();
+                shared.submit(self.worker, Event::Recv(id), Some(wire), operation);
             }
         }
     }
@@ -138,42 +162,39 @@ impl Sim {
             };
             conn.recv = Recv::Over;
             if conn.closing == Closing::No {
-                self.ready.push(Completion::RecvEnded { conn: id, end });
+                self.ready.push_back(Completion::RecvEnded { conn: id, end });
             }
             drop(guard);
             return self.close_if_idle(id);
         }
-        let unlucky = shared
-            .rng
-            .strikes(shared.faults.exhaustion, &mut shared.counts.exhaustion);
+        let wire = conn.wire;
+        let unlucky = shared.strikes(Fault::Exhaustion, Some(wire), Some(Operation::Recv));
         let Some((buffer, memory)) = (if unlucky { None } else { self.pool.lend() }) else {
+            if !unlucky {
+                shared.notice(wire, What::Struck(Fault::Exhaustion, Some(Operation::Recv)));
+            }
             self.stats.buffers_exhausted += 1;
             drop(guard);
             return self.starve(id);
         };
-        let mut count = pipe.arrived.len().min(memory.len());
-        if count > 1
-            && shared
-                .rng
-                .strikes(shared.faults.short_reads, &mut shared.counts.short_reads)
-        {
+        let mut count = shared.wires[wire.0].up.arrived.len().min(memory.len());
+        if count > 1 && shared.strikes(Fault::ShortRead, Some(wire), Some(Operation::Recv)) {
             count = shared.rng.within(&(1..=count as u64 - 1)) as usize;
         }
-        let pipe = &mut shared.wires[conn.wire.0].up;
+        let pipe = &mut shared.wires[wire.0].up;
         memory
             .iter_mut()
             .zip(pipe.take(count))
             .for_each(|(to, byte)| *to = byte);
         let more = !pipe.arrived.is_empty() || pipe.end != End::None;
-        let ended = shared
-            .rng
-            .strikes(shared.faults.ended_receives, &mut shared.counts.ended_receives);
+        let ended = shared.strikes(Fault::EndedReceive, Some(wire), Some(Operation::Recv));
         if more {
-            shared.soon(Event::Recv(id));
+            shared.soon(self.worker, Event::Recv(id));
         }
         self.stats.bytes_received += count as u64;
         if conn.closing == Closing::No {
-            self.ready.push(Completion::Received {
+            self.lent.insert(buffer, wire);
+            self.ready.push_back(Completion::Received {
                 conn: id,
                 buf: BufId {
                     id: buffer,
@@ -198,7 +219,9 @@ impl Sim {
             Recv::Pausing { again: false } => self.on_cancel_recv(id),
             Recv::Pausing { again: true } | Recv::Armed => {
                 conn.recv = Recv::Armed;
-                self.shared.borrow_mut().submit(Event::Recv(id));
+                let (wire, operation) = (conn.wire, conn.receiving_as());
+                let mut shared = self.shared.borrow_mut();
+                shared.submit(self.worker, Event::Recv(id), Some(wire), operation);
             }
             Recv::Off | Recv::Starved | Recv::Over => {}
         }
@@ -210,7 +233,7 @@ impl Sim {
         if conn.closing != Closing::No {
             self.close_if_idle(id);
         } else if before == (Recv::Pausing { again: false }) {
-            self.ready.push(Completion::RecvEnded {
+            self.ready.push_back(Completion::RecvEnded {
                 conn: id,
                 end: RecvEnd::Paused,
             });
@@ -229,7 +252,7 @@ impl Sim {
         } else if again {
             self.start_recv(id);
         } else {
-            self.ready.push(Completion::RecvEnded {
+            self.ready.push_back(Completion::RecvEnded {
                 conn: id,
                 end: RecvEnd::Paused,
             });
@@ -244,7 +267,7 @@ impl Sim {
         );
         let buf = parcel.into_one();
         if buf.is_empty() {
-            return self.ready.push(Completion::Sent {
+            return self.ready.push_back(Completion::Sent {
                 conn: id,
                 buf,
                 result: Ok(0),
@@ -252,7 +275,10 @@ impl Sim {
         }
         conn.send = Some((buf, 0));
         self.stats.plain_sends += 1;
-        self.shared.borrow_mut().submit(Event::Send(id));
+        let wire = conn.wire;
+        let mut shared = self.shared.borrow_mut();
+        shared.submit(self.worker, Event::Send(id), Some(wire), Operation::Send);
+        shared.did(wire, Operation::Send);
     }
 
     /// A send looks whether there is room. It is asked more often than there is news; then it does nothing.
@@ -268,7 +294,7 @@ impl Sim {
                 if *sent < buf.len() {
                     self.stats.short_sends += u64::from(taken > 0);
                     if shared.wires[conn.wire.0].down.room() > 0 {
-                        shared.soon(Event::Send(id));
+                        shared.soon(self.worker, Event::Send(id));
                     }
                     return;
                 }
@@ -291,18 +317,31 @@ impl Sim {
     fn end_send(&mut self, id: ConnId, result: io::Result<usize>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         if let Some((buf, _)) = conn.send.take() {
-            self.ready.push(Completion::Sent { conn: id, buf, result });
+            self.ready.push_back(Completion::Sent { conn: id, buf, result });
             self.close_if_idle(id);
         }
     }
 
     pub(super) fn start_finish(&mut self, id: ConnId) {
+        let worker = self.worker;
         let Some(conn) = self.open(id) else { return };
         conn.finishing = true;
-        if conn.send.is_none() {
-            let wire = conn.wire;
-            self.shared.borrow_mut().fin(wire, Way::Down);
+        let (wire, sending) = (conn.wire, conn.send.is_some());
+        let mut shared = self.shared.borrow_mut();
+        if shared.strikes(Fault::FullQueue, Some(wire), Some(Operation::Finish)) {
+            shared.soon(worker, Event::Finish(id));
+        } else if !sending {
+            shared.fin(wire, Way::Down);
         }
+        shared.did(wire, Operation::Finish);
+    }
+
+    /// A FIN that found the submission queue full is submitted; behind a send it leaves when that is over.
+    pub(super) fn on_finish(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.send.is_none()) else {
+            return;
+        };
+        self.shared.borrow_mut().fin(conn.wire, Way::Down);
     }
 
     pub(super) fn start_close(&mut self, id: ConnId, abort: bool) {
@@ -312,20 +351,48 @@ impl Sim {
             return;
         }
         conn.closing = closing;
-        let (armed, sending) = (conn.recv == Recv::Armed, conn.send.is_some());
+        let (wire, waits) = (conn.wire, conn.unsubmitted);
+        let operation = if abort { Operation::Abort } else { Operation::Close };
+        let mut shared = self.shared.borrow_mut();
+        let full = !waits && shared.strikes(Fault::FullQueue, Some(wire), Some(operation));
+        if full {
+            shared.soon(self.worker, Event::Close(id));
+        }
+        shared.did(wire, operation);
+        drop(shared);
+        match self.conns.get_mut(id) {
+            Some(conn) if full || waits => conn.unsubmitted = true,
+            _ => self.end_loans(id),
+        }
+    }
+
+    /// A close that found the submission queue full is submitted.
+    pub(super) fn on_close(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.unsubmitted = false;
+            self.end_loans(id);
+        }
+    }
+
+    /// Asks for the end of what is under way on a connection that closes.
+    fn end_loans(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let (wire, armed, sending) = (conn.wire, conn.recv == Recv::Armed, conn.send.is_some());
+        let abort = conn.closing == Closing::Abort;
         if armed {
             conn.recv = Recv::Pausing { again: false };
-            self.submit_cancel(Event::CancelRecv(id));
+            let operation = if abort { Operation::Abort } else { Operation::Close };
+            self.submit_cancel(Event::CancelRecv(id), wire, operation);
         }
         if abort && sending {
-            self.submit_cancel(Event::CancelSend(id));
+            self.submit_cancel(Event::CancelSend(id), wire, Operation::Abort);
         }
         self.close_if_idle(id);
     }
 
     fn close_if_idle(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        if conn.closing == Closing::No || conn.receives() || conn.send.is_some() {
+        if conn.closing == Closing::No || conn.unsubmitted || conn.receives() || conn.send.is_some() {
             return;
         }
         let (wire, abort) = (conn.wire, conn.closing == Closing::Abort);
@@ -340,6 +407,6 @@ impl Sim {
         } else {
             shared.fin(wire, Way::Down);
         }
-        self.ready.push(Completion::Closed { conn: id });
+        self.ready.push_back(Completion::Closed { conn: id });
     }
 }

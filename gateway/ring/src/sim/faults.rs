@@ -4,6 +4,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::WireId;
 use crate::Nanos;
 
 /// How hostile the network and the kernel are. Chances are in 1/1024 per opportunity: 0 is never, 1024 always.
@@ -27,6 +28,15 @@ pub struct Faults {
     pub late_cancels: u16,
     /// Accepting finds no descriptor left and rests.
     pub shortages: u16,
+    /// The completion queue is full: a turn hands out the first of what is ready, and the kernel holds the rest back for
+    /// later turns.
+    pub held_completions: u16,
+    /// What travels takes a hundred delays.
+    pub stalls: u16,
+    /// Somebody sets the wall clock, forwards or backwards by up to a day. The monotonic clock goes on.
+    pub clock_steps: u16,
+    /// A reset takes away what had come before it and was not read, as some systems do.
+    pub lost_tails: u16,
 }
 
 impl Faults {
@@ -41,9 +51,13 @@ impl Faults {
         ended_receives: 0,
         late_cancels: 0,
         shortages: 0,
+        held_completions: 0,
+        stalls: 0,
+        clock_steps: 0,
+        lost_tails: 0,
     };
 
-    /// Every fault that a client's bytes survive: all but resets.
+    /// Every fault that a client's bytes survive, and their speed: all but resets and stalls.
     pub const ROUGH: Self = Self {
         delay: 1_000..=2_000_000,
         short_reads: 300,
@@ -54,55 +68,169 @@ impl Faults {
         ended_receives: 200,
         late_cancels: 300,
         shortages: 50,
+        held_completions: 100,
+        stalls: 0,
+        clock_steps: 10,
+        lost_tails: 0,
     };
 
     /// Every fault.
     pub const HOSTILE: Self = Self {
         resets: 20,
+        stalls: 5,
+        lost_tails: 512,
         ..Self::ROUGH
     };
 }
 
-/// How often each fault has struck.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FaultCounts {
-    /// Receives cut short.
-    pub short_reads: u64,
-    /// Sends cut short.
-    pub short_writes: u64,
-    /// Connections reset.
-    pub resets: u64,
-    /// Receives without a buffer.
-    pub exhaustion: u64,
-    /// Operations that found the queue full.
-    pub full_queue: u64,
-    /// Receives ended early.
-    pub ended_receives: u64,
-    /// Cancellations that took long.
-    pub late_cancels: u64,
-    /// Accepts that rested.
-    pub shortages: u64,
+/// A fault, as [`Faults`] names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// See [`Faults::short_reads`].
+    ShortRead,
+    /// See [`Faults::short_writes`].
+    ShortWrite,
+    /// See [`Faults::resets`].
+    Reset,
+    /// See [`Faults::exhaustion`]; also when there is truly no buffer.
+    Exhaustion,
+    /// See [`Faults::full_queue`].
+    FullQueue,
+    /// See [`Faults::ended_receives`].
+    EndedReceive,
+    /// See [`Faults::late_cancels`].
+    LateCancel,
+    /// See [`Faults::shortages`].
+    Shortage,
+    /// See [`Faults::held_completions`].
+    HeldCompletion,
+    /// See [`Faults::stalls`].
+    Stall,
+    /// See [`Faults::clock_steps`].
+    ClockStep,
+    /// See [`Faults::lost_tails`].
+    LostTail,
 }
 
+impl Fault {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::ShortRead,
+        Self::ShortWrite,
+        Self::Reset,
+        Self::Exhaustion,
+        Self::FullQueue,
+        Self::EndedReceive,
+        Self::LateCancel,
+        Self::Shortage,
+        Self::HeldCompletion,
+        Self::Stall,
+        Self::ClockStep,
+        Self::LostTail,
+    ];
+
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ShortRead => "short read",
+            Self::ShortWrite => "short write",
+            Self::Reset => "reset",
+            Self::Exhaustion => "no buffer",
+            Self::FullQueue => "full submission queue",
+            Self::EndedReceive => "ended receive",
+            Self::LateCancel => "late cancel",
+            Self::Shortage => "accept shortage",
+            Self::HeldCompletion => "full completion queue",
+            Self::Stall => "stall",
+            Self::ClockStep => "clock step",
+            Self::LostTail => "lost tail",
+        }
+    }
+}
+
+/// What a worker asked of its simulated kernel, or was told by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A connection was accepted.
+    Accept,
+    /// Bytes were handed out.
+    Recv,
+    /// Receiving was to stop.
+    Pause,
+    /// Receiving was to go on after a pause.
+    Resume,
+    /// A buffer was given back.
+    GiveBack,
+    /// A send began.
+    Send,
+    /// FIN was asked for.
+    Finish,
+    /// An orderly close was asked for.
+    Close,
+    /// An abort was asked for.
+    Abort,
+}
+
+/// What happened to a connection, for whoever counts which faults met which operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notice {
+    /// Whose connection.
+    pub wire: WireId,
+    /// What it was.
+    pub what: What,
+}
+
+/// The contents of a [`Notice`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// This was done.
+    Did(Operation),
+    /// This struck; at which operation, if it was one.
+    Struck(Fault, Option<Operation>),
+}
+
+/// How often each fault has struck.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FaultCounts([u64; Fault::ALL.len()]);
+
 impl FaultCounts {
+    /// How often this one has.
+    #[must_use]
+    pub fn of(&self, fault: Fault) -> u64 {
+        self.0[fault as usize]
+    }
+
+    pub(super) fn add(&mut self, fault: Fault) {
+        self.0[fault as usize] += 1;
+    }
+
     /// The names of the faults that have not struck, for tests of coverage.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
-        let counts = [
-            ("short_reads", self.short_reads),
-            ("short_writes", self.short_writes),
-            ("resets", self.resets),
-            ("exhaustion", self.exhaustion),
-            ("full_queue", self.full_queue),
-            ("ended_receives", self.ended_receives),
-            ("late_cancels", self.late_cancels),
-            ("shortages", self.shortages),
-        ];
-        counts
-            .into_iter()
-            .filter(|(_, count)| *count == 0)
-            .map(|(name, _)| name)
-            .collect()
+        let missing = Fault::ALL.into_iter().filter(|fault| self.of(*fault) == 0);
+        missing.map(Fault::name).collect()
+    }
+}
+
+impl Faults {
+    /// The chance of this fault.
+    #[must_use]
+    pub fn chance(&self, fault: Fault) -> u16 {
+        match fault {
+            Fault::ShortRead => self.short_reads,
+            Fault::ShortWrite => self.short_writes,
+            Fault::Reset => self.resets,
+            Fault::Exhaustion => self.exhaustion,
+            Fault::FullQueue => self.full_queue,
+            Fault::EndedReceive => self.ended_receives,
+            Fault::LateCancel => self.late_cancels,
+            Fault::Shortage => self.shortages,
+            Fault::HeldCompletion => self.held_completions,
+            Fault::Stall => self.stalls,
+            Fault::ClockStep => self.clock_steps,
+            Fault::LostTail => self.lost_tails,
+        }
     }
 }
 
@@ -131,11 +259,8 @@ impl Rng {
         }
     }
 
-    /// Rolls the dice and counts a hit. A chance of 0 asks nothing, so that switching one fault off leaves the others
-    /// as they were.
-    pub(super) fn strikes(&mut self, chance: u16, count: &mut u64) -> bool {
-        let hit = chance > 0 && self.next() % 1024 < u64::from(chance);
-        *count += u64::from(hit);
-        hit
+    /// Rolls the dice. A chance of 0 asks nothing, so that switching one fault off leaves the others as they were.
+    pub(super) fn strikes(&mut self, chance: u16) -> bool {
+        chance > 0 && self.next() % 1024 < u64::from(chance)
     }
 }

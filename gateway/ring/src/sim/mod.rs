@@ -2,15 +2,19 @@
 //!
 //! A worker runs on it as on the real makers; tests hold the clients' end ([`Net`]). The same seed, the same worker and
 //! the same clients give the same run, byte for byte: [`Net::digest`] proves it. It opens no socket, starts no thread and
-//! reads no clock. Invariant: whatever the faults, the order and meaning of completions are those of the table of [`Io`].
+//! reads no clock. Several workers may share a network ([`Sim::join`]); whoever drives them then holds the clock
+//! ([`Net::hold_clock`]). Invariant: whatever the faults, the order and meaning of completions are those of the table of
+//! [`Io`].
 
+mod clients;
 mod conn;
+mod digest;
 mod faults;
 mod net;
 
 use std::{
     cell::RefCell,
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io,
     rc::Rc,
     sync::{
@@ -19,10 +23,12 @@ use std::{
     },
 };
 
+pub use clients::{Net, WireState};
 use conn::Conn;
-pub use faults::{FaultCounts, Faults};
-use net::{Event, Shared, Summary, Way};
-pub use net::{Net, WINDOW, WireId, WireState};
+use digest::Summary;
+pub use faults::{Fault, FaultCounts, Faults, Notice, Operation, What};
+use net::{Event, Listening, Shared, Way};
+pub use net::{WINDOW, WireId};
 
 use crate::{
     Accepted, BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, Options, Parcel, Wake, accept::REST,
@@ -33,19 +39,8 @@ use crate::{
 const TURN: Nanos = 1_000;
 /// The calendar at the origin of the virtual clock.
 const UNIX_ORIGIN: u64 = 1_700_000_000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Listening {
-    Idle,
-    On,
-    Ended,
-}
-
-struct Listener {
-    state: Listening,
-    /// Connections that nobody has accepted.
-    backlog: VecDeque<WireId>,
-}
+/// Most seconds by which a fault moves the wall clock.
+const CLOCK_STEP: u64 = 86_400;
 
 #[derive(Debug, Default)]
 struct Flag(AtomicBool);
@@ -59,13 +54,18 @@ impl Wake for Flag {
 /// `Io` on the simulated network.
 pub struct Sim {
     shared: Rc<RefCell<Shared>>,
+    /// Its number on the network.
+    worker: usize,
     conns: Slots<Conn>,
-    listeners: Vec<Listener>,
     pool: Pool,
-    ready: Vec<Completion>,
+    /// Whose bytes each lent buffer holds.
+    lent: BTreeMap<u32, WireId>,
+    ready: VecDeque<Completion>,
     starved: VecDeque<ConnId>,
     wake: Arc<Flag>,
     now: Nanos,
+    /// The wall clock's seconds beyond the monotonic clock, as of the last turn.
+    wall: i64,
     overflow_reply: Vec<u8>,
     stats: IoStats,
 }
@@ -76,6 +76,18 @@ impl Sim {
     /// # Errors
     /// `InvalidInput` for an option out of range, or real listeners among the options.
     pub fn new(seed: u64, faults: Faults, listeners: u16, options: Options) -> io::Result<(Self, Net)> {
+        let net = Net {
+            shared: Rc::new(RefCell::new(Shared::new(seed, faults))),
+        };
+        Ok((Self::join(&net, listeners, options)?, net))
+    }
+
+    /// One more worker's `Io` on the same network: its sockets listen at the addresses of the others, and a connection
+    /// reaches one of them.
+    ///
+    /// # Errors
+    /// As [`Sim::new`].
+    pub fn join(net: &Net, listeners: u16, options: Options) -> io::Result<Self> {
         options.check()?;
         if !options.listeners.is_empty() {
             return Err(io::Error::new(
@@ -83,98 +95,129 @@ impl Sim {
                 "a simulated network has no real listeners",
             ));
         }
-        let shared = Rc::new(RefCell::new(Shared::new(seed, faults)));
-        let idle = || Listener {
-            state: Listening::Idle,
-            backlog: VecDeque::new(),
-        };
-        let sim = Self {
-            shared: shared.clone(),
+        let worker = net.shared.borrow_mut().join(listeners);
+        Ok(Self {
+            shared: net.shared.clone(),
+            worker,
             conns: Slots::new(options.max_connections),
-            listeners: (0..listeners).map(|_| idle()).collect(),
             pool: Pool::new(options.recv_buffers, options.recv_buffer_size),
-            ready: Vec::new(),
+            lent: BTreeMap::new(),
+            ready: VecDeque::new(),
             starved: VecDeque::new(),
             wake: Arc::default(),
             now: 0,
+            wall: 0,
             overflow_reply: options.overflow_reply,
             stats: IoStats::default(),
+        })
+    }
+
+    /// Whether a turn would hand something out.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty() || self.wake.0.load(Ordering::SeqCst)
+    }
+
+    /// When this worker's kernel goes on; `None`: not by itself.
+    #[must_use]
+    pub fn next_time(&self) -> Option<Nanos> {
+        self.shared.borrow().next_at(self.worker)
+    }
+
+    /// The kernel does what is due, though the worker does not turn.
+    pub fn run_kernel(&mut self) {
+        self.feed_starved();
+        self.run_due();
+    }
+
+    /// How many buffers the worker holds: handed out and not given back.
+    #[must_use]
+    pub fn held_buffers(&self) -> usize {
+        let waiting = self
+            .ready
+            .iter()
+            .filter(|completion| matches!(completion, Completion::Received { .. }));
+        self.lent.len() - waiting.count()
+    }
+
+    /// How many connections the worker knows of: accepted to its knowledge, and not closed to its knowledge.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        let count = |wanted: fn(&Completion) -> bool| self.ready.iter().filter(|it| wanted(it)).count();
+        let accepted = count(|it| matches!(it, Completion::Accepted(_)));
+        self.conns.len() + count(|it| matches!(it, Completion::Closed { .. })) - accepted
+    }
+
+    /// What the kernel has in hand for a connection, as far as the worker can know; `None`: it knows none of this id.
+    #[must_use]
+    pub fn in_hand(&mut self, id: ConnId) -> Option<InHand> {
+        let waits = |wanted: fn(&Completion) -> bool| {
+            let about = self.ready.iter().filter(|it| conn_of(it) == Some(id));
+            about.into_iter().any(wanted)
         };
-        Ok((sim, Net { shared }))
+        let ended = waits(|it| matches!(it, Completion::RecvEnded { .. }));
+        let sent = waits(|it| matches!(it, Completion::Sent { .. }));
+        let closed = waits(|it| matches!(it, Completion::Closed { .. }));
+        match self.conns.get_mut(id) {
+            Some(conn) => Some(conn.in_hand(ended, sent)),
+            None => closed.then_some(InHand {
+                receiving: ended,
+                sending: sent,
+                closing: true,
+            }),
+        }
     }
 
     fn happen(&mut self, event: Event) {
-        self.shared.borrow_mut().note(format_args!("{event:?}"));
+        let mut shared = self.shared.borrow_mut();
+        shared.note(format_args!("{event:?}"));
         match event {
-            Event::Connect(wire) => self.on_connect(wire),
-            Event::Bytes(wire, way, bytes) => {
-                self.shared.borrow_mut().arrive(wire, way, &bytes);
-                self.on_news(wire);
-            }
-            Event::Fin(wire, way) => {
-                let mut shared = self.shared.borrow_mut();
-                let pipe = shared.wires[wire.0].pipe(way);
-                if pipe.end != net::End::Reset {
-                    pipe.end = net::End::Fin;
-                }
-                drop(shared);
-                self.on_news(wire);
-            }
-            Event::Reset(wire, _) => {
-                self.shared.borrow_mut().break_up(wire);
-                self.on_news(wire);
-            }
+            Event::Connect(_) | Event::Bytes(..) | Event::Fin(..) | Event::Reset(..) => return shared.happen(event),
+            _ => drop(shared),
+        }
+        match event {
             Event::Accept(listener) => self.on_accept(listener),
             Event::Recv(conn) => self.on_recv(conn),
             Event::Send(conn) => self.on_send(conn),
             Event::CancelRecv(conn) => self.on_cancel_recv(conn),
             Event::CancelSend(conn) => self.on_cancel_send(conn),
+            Event::Finish(conn) => self.on_finish(conn),
+            Event::Close(conn) => self.on_close(conn),
             Event::Script(script) => script(&Net {
                 shared: self.shared.clone(),
             }),
-        }
-    }
-
-    fn on_connect(&mut self, wire: WireId) {
-        let mut shared = self.shared.borrow_mut();
-        let index = shared.wires[wire.0].listener;
-        match self.listeners.get_mut(usize::from(index)) {
-            Some(listener) if listener.state != Listening::Ended => {
-                listener.backlog.push_back(wire);
-                if listener.state == Listening::On {
-                    shared.soon(Event::Accept(index));
-                }
-            }
-            // Nobody listens there (any more).
-            _ => {
-                shared.wires[wire.0].shut = true;
-                shared.reset(wire, Way::Down);
-            }
+            Event::Connect(_) | Event::Bytes(..) | Event::Fin(..) | Event::Reset(..) => {}
         }
     }
 
     fn on_accept(&mut self, index: u16) {
-        let listener = &mut self.listeners[usize::from(index)];
-        if listener.state != Listening::On || listener.backlog.is_empty() {
-            return;
-        }
         {
             let shared = &mut *self.shared.borrow_mut();
-            if shared
-                .rng
-                .strikes(shared.faults.shortages, &mut shared.counts.shortages)
-            {
+            let listener = &shared.stations[self.worker].listeners[usize::from(index)];
+            let Some(first) = listener
+                .backlog
+                .front()
+                .copied()
+                .filter(|_| listener.state == Listening::On)
+            else {
+                return;
+            };
+            if shared.strikes(Fault::Shortage, Some(first), Some(Operation::Accept)) {
                 let later = shared.time + REST;
-                return shared.at(later, Event::Accept(index));
+                return shared.at_station(self.worker, later, Event::Accept(index));
             }
         }
         self.accept_all(index);
     }
 
     fn accept_all(&mut self, index: u16) {
-        while let Some(wire) = self.listeners[usize::from(index)].backlog.pop_front() {
+        loop {
             let listener = ListenerId(index);
             let mut shared = self.shared.borrow_mut();
+            let station = &mut shared.stations[self.worker];
+            let Some(wire) = station.listeners[usize::from(index)].backlog.pop_front() else {
+                return;
+            };
             let ends = &mut shared.wires[wire.0];
             if ends.up.end == net::End::Reset && ends.up.arrived.is_empty() {
                 continue;
@@ -183,7 +226,9 @@ impl Sim {
             match self.conns.insert(Conn::new(wire)) {
                 Ok(conn) => {
                     ends.conn = Some(conn);
-                    self.ready.push(Completion::Accepted(Accepted { listener, conn, peer }));
+                    shared.did(wire, Operation::Accept);
+                    self.ready
+                        .push_back(Completion::Accepted(Accepted { listener, conn, peer }));
                 }
                 Err(_) => {
                     ends.shut = true;
@@ -196,7 +241,7 @@ impl Sim {
                         }
                     }
                     shared.fin(wire, Way::Down);
-                    self.ready.push(Completion::Refused { listener });
+                    self.ready.push_back(Completion::Refused { listener });
                 }
             }
         }
@@ -205,20 +250,48 @@ impl Sim {
     /// Runs what is due, at the present virtual time.
     fn run_due(&mut self) {
         loop {
-            let event = self.shared.borrow_mut().pop_due();
+            let event = self.shared.borrow_mut().pop_due(Some(self.worker));
             match event {
                 Some(event) => self.happen(event),
                 None => break,
             }
         }
-        if self.wake.0.swap(false, Ordering::SeqCst) {
-            self.ready.push(Completion::Woken);
+    }
+
+    /// How many of the completions that are ready this turn hands out: all, unless the queue is full.
+    fn room(&mut self) -> usize {
+        let count = self.ready.len();
+        let mut shared = self.shared.borrow_mut();
+        if count < 2 || !shared.strikes(Fault::HeldCompletion, None, None) {
+            return count;
         }
+        let room = shared.rng.within(&(1..=count as u64 - 1)) as usize;
+        for conn in self.ready.iter().skip(room).filter_map(conn_of) {
+            if let Some(conn) = self.conns.get_mut(conn) {
+                shared.notice(conn.wire(), What::Struck(Fault::HeldCompletion, None));
+            }
+        }
+        room
+    }
+
+    /// Somebody sets the wall clock.
+    fn set_wall_clock(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        if shared.strikes(Fault::ClockStep, None, None) {
+            let step = shared.rng.within(&(0..=2 * CLOCK_STEP)) as i64 - CLOCK_STEP as i64;
+            shared.wall += step;
+            shared.notice_all(Fault::ClockStep);
+        }
+        self.wall = shared.wall;
     }
 
     fn hand_out(&mut self, out: &mut Vec<Completion>) {
+        if self.wake.0.swap(false, Ordering::SeqCst) {
+            self.ready.push_back(Completion::Woken);
+        }
+        let room = self.room();
         let mut shared = self.shared.borrow_mut();
-        for completion in self.ready.drain(..) {
+        for completion in self.ready.drain(..room) {
             match &completion {
                 Completion::Sent { conn, result, .. } => {
                     shared.note(format_args!(
@@ -231,6 +304,9 @@ impl Sim {
                         "answer received {conn:?} {}",
                         Summary(self.pool.bytes(buf))
                     ));
+                    if let Some(wire) = self.lent.get(&buf.id) {
+                        shared.did(*wire, Operation::Recv);
+                    }
                 }
                 completion => shared.note(format_args!("answer {completion:?}")),
             }
@@ -239,16 +315,33 @@ impl Sim {
     }
 }
 
+/// What a simulated kernel does for a connection, or has done without saying so yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InHand {
+    /// It receives, or has not yet said that it does not.
+    pub receiving: bool,
+    /// It sends, or has not yet said that it is done.
+    pub sending: bool,
+    /// It was told to close.
+    pub closing: bool,
+}
+
+/// Whom a completion is about.
+fn conn_of(completion: &Completion) -> Option<ConnId> {
+    match completion {
+        Completion::Accepted(accepted) => Some(accepted.conn),
+        Completion::Received { conn, .. }
+        | Completion::RecvEnded { conn, .. }
+        | Completion::Sent { conn, .. }
+        | Completion::Closed { conn } => Some(*conn),
+        Completion::Refused { .. } | Completion::AcceptEnded { .. } | Completion::Woken => None,
+    }
+}
+
 impl Drop for Sim {
     /// The worker is gone: so is every connection.
     fn drop(&mut self) {
-        let mut shared = self.shared.borrow_mut();
-        for wire in (0..shared.wires.len()).map(WireId) {
-            if !shared.wires[wire.0].shut {
-                shared.wires[wire.0].shut = true;
-                shared.break_up(wire);
-            }
-        }
+        self.shared.borrow_mut().leave(self.worker);
     }
 }
 
@@ -258,8 +351,9 @@ impl Io for Sim {
     }
 
     fn unix_time(&self) -> (u64, u32) {
+        let seconds = UNIX_ORIGIN + self.now / 1_000_000_000;
         (
-            UNIX_ORIGIN + self.now / 1_000_000_000,
+            seconds.saturating_add_signed(self.wall),
             (self.now % 1_000_000_000) as u32,
         )
     }
@@ -269,29 +363,34 @@ impl Io for Sim {
     }
 
     fn start_accept(&mut self) {
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
+        let mut shared = self.shared.borrow_mut();
+        for index in 0..shared.stations[self.worker].listeners.len() {
+            let listener = &mut shared.stations[self.worker].listeners[index];
             if listener.state == Listening::Idle {
                 listener.state = Listening::On;
-                self.shared.borrow_mut().submit(Event::Accept(index as u16));
+                shared.submit(self.worker, Event::Accept(index as u16), None, Operation::Accept);
             }
         }
     }
 
     fn stop_accept(&mut self) {
-        for index in 0..self.listeners.len() {
-            let listener = &mut self.listeners[index];
+        let count = self.shared.borrow().stations[self.worker].listeners.len();
+        for index in 0..count {
+            let mut shared = self.shared.borrow_mut();
+            let listener = &mut shared.stations[self.worker].listeners[index];
             let before = std::mem::replace(&mut listener.state, Listening::Ended);
+            drop(shared);
             if before == Listening::On {
                 self.accept_all(index as u16);
             }
             if before != Listening::Ended {
-                let refused = std::mem::take(&mut self.listeners[index].backlog);
+                let mut shared = self.shared.borrow_mut();
+                let refused = std::mem::take(&mut shared.stations[self.worker].listeners[index].backlog);
                 for wire in refused {
-                    let mut shared = self.shared.borrow_mut();
                     shared.wires[wire.0].shut = true;
                     shared.reset(wire, Way::Down);
                 }
-                self.ready.push(Completion::AcceptEnded {
+                self.ready.push_back(Completion::AcceptEnded {
                     listener: ListenerId(index as u16),
                     error: None,
                 });
@@ -312,6 +411,8 @@ impl Io for Sim {
     }
 
     fn give_back(&mut self, buf: BufId) {
+        let wire = self.lent.remove(&buf.id).expect("a buffer that is lent");
+        self.shared.borrow_mut().did(wire, Operation::GiveBack);
         self.pool.give_back(buf.id);
     }
 
@@ -333,16 +434,17 @@ impl Io for Sim {
         self.stats.turns += 1;
         let before = out.len();
         self.shared.borrow_mut().time += TURN;
+        let held = self.shared.borrow().held;
         loop {
             self.feed_starved();
             self.run_due();
             self.hand_out(out);
             let mut shared = self.shared.borrow_mut();
             let passed = deadline.is_some_and(|deadline| deadline <= shared.time);
-            if out.len() > before || passed {
+            if out.len() > before || passed || held {
                 break;
             }
-            let Some(next) = [shared.next_time(), deadline].into_iter().flatten().min() else {
+            let Some(next) = [shared.next_time(self.worker), deadline].into_iter().flatten().min() else {
                 let what = "nothing is under way, no deadline, and nobody called wake";
                 return Err(io::Error::new(io::ErrorKind::Deadlock, what));
             };
@@ -350,6 +452,7 @@ impl Io for Sim {
             shared.time = shared.time.max(next);
         }
         self.now = self.shared.borrow().time;
+        self.set_wall_clock();
         Ok(())
     }
 

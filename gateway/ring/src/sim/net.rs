@@ -1,18 +1,20 @@
-//! The network between clients and the simulated worker: wires with two directions, limited windows and delays, the
-//! agenda of what happens when, and the clients' side of it all.
+//! The network between clients and the simulated workers: wires with two directions, limited windows and delays, and the
+//! agenda of what happens when.
 //!
 //! Single-threaded, no real time. Invariant: bytes of one direction arrive whole, once and in order, or the wire is reset.
 
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, VecDeque},
     fmt::{self, Write},
-    net::{Ipv4Addr, SocketAddr},
-    rc::Rc,
+    net::SocketAddr,
 };
 
-use super::faults::{FaultCounts, Faults, Rng};
-use crate::{ConnId, ListenerId, Nanos};
+use super::{
+    Net,
+    digest::{Digest, Summary},
+    faults::{Fault, FaultCounts, Faults, Notice, Operation, Rng, What},
+};
+use crate::{ConnId, Nanos};
 
 /// Bytes that a direction holds, travelling and unread together, unless `set_window` says otherwise.
 pub const WINDOW: usize = 64 << 10;
@@ -20,17 +22,6 @@ pub const WINDOW: usize = 64 << 10;
 /// A connection as its client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WireId(pub(super) usize);
-
-/// What a client sees of its connection once it has read everything that came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WireState {
-    /// More may come.
-    Open,
-    /// The worker sent FIN.
-    Eof,
-    /// The connection was reset.
-    Reset,
-}
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +43,8 @@ pub(super) enum Event {
     Send(ConnId),
     CancelRecv(ConnId),
     CancelSend(ConnId),
+    Finish(ConnId),
+    Close(ConnId),
     Script(Box<dyn FnOnce(&Net)>),
 }
 
@@ -67,6 +60,8 @@ impl fmt::Debug for Event {
             Self::Send(conn) => write!(f, "send {conn:?}"),
             Self::CancelRecv(conn) => write!(f, "cancel recv {conn:?}"),
             Self::CancelSend(conn) => write!(f, "cancel send {conn:?}"),
+            Self::Finish(conn) => write!(f, "finish {conn:?}"),
+            Self::Close(conn) => write!(f, "close {conn:?}"),
             Self::Script(_) => write!(f, "script"),
         }
     }
@@ -88,14 +83,14 @@ pub(super) struct Pipe {
     /// Bytes that the receiver has not read.
     pub(super) arrived: VecDeque<u8>,
     travelling: usize,
-    window: usize,
+    pub(super) window: usize,
     /// Nothing sent later arrives earlier.
     last_arrival: Nanos,
     pub(super) end: End,
 }
 
 impl Pipe {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             arrived: VecDeque::new(),
             travelling: 0,
@@ -121,7 +116,9 @@ impl Pipe {
 pub(super) struct Wire {
     pub(super) listener: u16,
     pub(super) peer: SocketAddr,
-    /// While the worker has it.
+    /// The worker in whose queue it came.
+    pub(super) worker: Option<usize>,
+    /// Its id there, while the worker has it.
     pub(super) conn: Option<ConnId>,
     /// The worker (or its kernel, refusing) has closed its side: what comes up is answered with a reset.
     pub(super) shut: bool,
@@ -138,31 +135,111 @@ impl Wire {
     }
 }
 
-/// Everything that the worker's side and the clients' side share.
+/// Whether a worker accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listening {
+    Idle,
+    On,
+    Ended,
+}
+
+/// A worker's socket of a listening address.
+pub(super) struct Listener {
+    pub(super) state: Listening,
+    /// Connections that nobody has accepted.
+    pub(super) backlog: VecDeque<WireId>,
+}
+
+/// A worker's part of the network: its listening sockets, and what its kernel will do when.
+pub(super) struct Station {
+    pub(super) listeners: Vec<Listener>,
+    agenda: BTreeMap<(Nanos, u64), Event>,
+}
+
+/// Everything that the workers' side and the clients' side share.
 pub(super) struct Shared {
     pub(super) time: Nanos,
+    /// What the wall clock is off by, in seconds.
+    pub(super) wall: i64,
+    /// Turns do not let time pass; [`Net::advance`] does.
+    pub(super) held: bool,
     pub(super) rng: Rng,
     pub(super) faults: Faults,
     pub(super) counts: FaultCounts,
+    pub(super) stations: Vec<Station>,
+    /// What happens on wires, and scripts.
     agenda: BTreeMap<(Nanos, u64), Event>,
     next: u64,
     pub(super) wires: Vec<Wire>,
-    digest: Digest,
-    trace: Option<Vec<String>>,
+    pub(super) notices: Option<Vec<Notice>>,
+    pub(super) digest: Digest,
+    pub(super) trace: Option<Vec<String>>,
 }
 
 impl Shared {
     pub(super) fn new(seed: u64, faults: Faults) -> Self {
         Self {
             time: 0,
+            wall: 0,
+            held: false,
             rng: Rng::new(seed),
             faults,
             counts: FaultCounts::default(),
+            stations: Vec::new(),
             agenda: BTreeMap::new(),
             next: 0,
             wires: Vec::new(),
+            notices: None,
             digest: Digest::new(),
             trace: None,
+        }
+    }
+
+    /// A place for one more worker; its number.
+    pub(super) fn join(&mut self, listeners: u16) -> usize {
+        let idle = || Listener {
+            state: Listening::Idle,
+            backlog: VecDeque::new(),
+        };
+        self.stations.push(Station {
+            listeners: (0..listeners).map(|_| idle()).collect(),
+            agenda: BTreeMap::new(),
+        });
+        self.stations.len() - 1
+    }
+
+    /// Rolls the dice for a fault; a hit is counted, and noticed if it is about a wire.
+    pub(super) fn strikes(&mut self, fault: Fault, wire: Option<WireId>, during: Option<Operation>) -> bool {
+        let hit = self.rng.strikes(self.faults.chance(fault));
+        if hit {
+            self.counts.add(fault);
+            if let Some(wire) = wire {
+                self.notice(wire, What::Struck(fault, during));
+            }
+        }
+        hit
+    }
+
+    pub(super) fn did(&mut self, wire: WireId, operation: Operation) {
+        self.notice(wire, What::Did(operation));
+    }
+
+    pub(super) fn notice(&mut self, wire: WireId, what: What) {
+        if let Some(notices) = &mut self.notices {
+            notices.push(Notice { wire, what });
+        }
+    }
+
+    /// A fault strikes every connection.
+    pub(super) fn notice_all(&mut self, fault: Fault) {
+        if self.notices.is_none() {
+            return;
+        }
+        for wire in 0..self.wires.len() {
+            let ends = &self.wires[wire];
+            if ends.conn.is_some() {
+                self.notice(WireId(wire), What::Struck(fault, None));
+            }
         }
     }
 
@@ -175,8 +252,15 @@ impl Shared {
         }
     }
 
+    /// On a wire, or a script.
     pub(super) fn at(&mut self, time: Nanos, event: Event) {
         self.agenda.insert((time, self.next), event);
+        self.next += 1;
+    }
+
+    /// In the kernel of a worker.
+    pub(super) fn at_station(&mut self, worker: usize, time: Nanos, event: Event) {
+        self.stations[worker].agenda.insert((time, self.next), event);
         self.next += 1;
     }
 
@@ -185,36 +269,135 @@ impl Shared {
         self.rng.within(&range)
     }
 
-    pub(super) fn soon(&mut self, event: Event) {
+    pub(super) fn soon(&mut self, worker: usize, event: Event) {
         let time = self.time + self.delay();
-        self.at(time, event);
+        self.at_station(worker, time, event);
     }
 
-    /// An operation of the worker takes effect: now, unless the submission queue is full.
-    pub(super) fn submit(&mut self, event: Event) {
-        if self.rng.strikes(self.faults.full_queue, &mut self.counts.full_queue) {
-            self.soon(event);
+    /// An operation of a worker takes effect: now, unless the submission queue is full.
+    pub(super) fn submit(&mut self, worker: usize, event: Event, wire: Option<WireId>, operation: Operation) {
+        if self.strikes(Fault::FullQueue, wire, Some(operation)) {
+            self.soon(worker, event);
         } else {
-            self.at(self.time, event);
+            self.at_station(worker, self.time, event);
         }
     }
 
-    pub(super) fn pop_due(&mut self) -> Option<Event> {
-        let first = self.agenda.first_entry()?;
-        if first.key().0 > self.time {
-            None
-        } else {
-            Some(first.remove())
+    /// The next event that is due on the wires or in this worker's kernel.
+    pub(super) fn pop_due(&mut self, worker: Option<usize>) -> Option<Event> {
+        let key = |agenda: &BTreeMap<(Nanos, u64), Event>| agenda.first_key_value().map(|(key, _)| *key);
+        let own = worker.and_then(|worker| key(&self.stations[worker].agenda));
+        let wires = key(&self.agenda);
+        let first = [own, wires]
+            .into_iter()
+            .flatten()
+            .min()
+            .filter(|(time, _)| *time <= self.time)?;
+        match worker {
+            Some(worker) if own == Some(first) => self.stations[worker].agenda.remove(&first),
+            _ => self.agenda.remove(&first),
         }
     }
 
-    pub(super) fn next_time(&self) -> Option<Nanos> {
+    /// When something happens on a wire or in this worker's kernel.
+    pub(super) fn next_time(&self, worker: usize) -> Option<Nanos> {
+        [self.next_on_wires(), self.next_at(worker)].into_iter().flatten().min()
+    }
+
+    pub(super) fn next_at(&self, worker: usize) -> Option<Nanos> {
+        self.stations[worker]
+            .agenda
+            .first_key_value()
+            .map(|((time, _), _)| *time)
+    }
+
+    pub(super) fn next_on_wires(&self) -> Option<Nanos> {
         self.agenda.first_key_value().map(|((time, _), _)| *time)
     }
 
+    /// Something arrived or ended on a wire: whoever waits for it looks again.
+    fn news(&mut self, wire: WireId) {
+        let ends = &self.wires[wire.0];
+        let (worker, conn, broken) = (ends.worker, ends.conn, ends.down.end == End::Reset);
+        if let (Some(worker), Some(conn)) = (worker, conn) {
+            self.soon(worker, Event::Recv(conn));
+            if broken {
+                self.soon(worker, Event::Send(conn));
+            }
+        }
+    }
+
+    /// What happens on wires happens.
+    pub(super) fn happen(&mut self, event: Event) {
+        match event {
+            Event::Connect(wire) => self.connect(wire),
+            Event::Bytes(wire, way, bytes) => {
+                self.arrive(wire, way, &bytes);
+                self.news(wire);
+            }
+            Event::Fin(wire, way) => {
+                let pipe = self.wires[wire.0].pipe(way);
+                if pipe.end != End::Reset {
+                    pipe.end = End::Fin;
+                }
+                self.news(wire);
+            }
+            Event::Reset(wire, way) => {
+                self.break_up(wire);
+                self.lose_tail(wire, way);
+                self.news(wire);
+            }
+            // Those of kernels are handled by their workers, scripts by whoever finds them.
+            _ => {}
+        }
+    }
+
+    /// A worker is gone: its listening sockets and its connections with it, and what nobody will ever accept.
+    pub(super) fn leave(&mut self, worker: usize) {
+        for listener in &mut self.stations[worker].listeners {
+            listener.state = Listening::Ended;
+        }
+        let stations = self.stations.iter().flat_map(|station| &station.listeners);
+        let alone = stations.into_iter().all(|listener| listener.state == Listening::Ended);
+        for wire in (0..self.wires.len()).map(WireId) {
+            let ends = &mut self.wires[wire.0];
+            if !ends.shut && ends.worker.map_or(alone, |its| its == worker) {
+                ends.shut = true;
+                self.break_up(wire);
+            }
+        }
+    }
+
+    /// A connection reaches one of the workers that listen, as chance (the kernel's hash) has it.
+    fn connect(&mut self, wire: WireId) {
+        let index = usize::from(self.wires[wire.0].listener);
+        let listens = |station: &Station| {
+            let listener = station.listeners.get(index);
+            listener.is_some_and(|listener| listener.state != Listening::Ended)
+        };
+        let group: Vec<usize> = (0..self.stations.len())
+            .filter(|worker| listens(&self.stations[*worker]))
+            .collect();
+        if group.is_empty() {
+            // Nobody listens there (any more).
+            self.wires[wire.0].shut = true;
+            return self.reset(wire, Way::Down);
+        }
+        let worker = group[self.rng.within(&(0..=group.len() as u64 - 1)) as usize];
+        self.wires[wire.0].worker = Some(worker);
+        let listener = &mut self.stations[worker].listeners[index];
+        listener.backlog.push_back(wire);
+        if listener.state == Listening::On {
+            self.soon(worker, Event::Accept(index as u16));
+        }
+    }
+
     /// Puts something on a wire so that it arrives after what was put there before.
-    fn travel(&mut self, wire: WireId, way: Way, event: Event) {
-        let arrival = self.time + self.delay();
+    pub(super) fn travel(&mut self, wire: WireId, way: Way, event: Event) {
+        let mut arrival = self.time + self.delay();
+        if self.strikes(Fault::Stall, Some(wire), None) {
+            arrival += (0..100).map(|_| self.delay()).sum::<Nanos>();
+        }
         let pipe = self.wires[wire.0].pipe(way);
         let arrival = arrival.max(pipe.last_arrival);
         pipe.last_arrival = arrival;
@@ -229,9 +412,11 @@ impl Shared {
         }
         let mut count = pipe.room().min(bytes.len());
         if count > 1
-            && self
-                .rng
-                .strikes(self.faults.short_writes, &mut self.counts.short_writes)
+            && self.strikes(
+                Fault::ShortWrite,
+                Some(wire),
+                (way == Way::Down).then_some(Operation::Send),
+            )
         {
             count = self.rng.within(&(1..=count as u64 - 1)) as usize;
         }
@@ -255,21 +440,30 @@ impl Shared {
         self.travel(wire, way, Event::Reset(wire, way));
     }
 
-    /// Bytes arrive. False: the receiver learns of a reset instead.
-    pub(super) fn arrive(&mut self, wire: WireId, way: Way, bytes: &[u8]) -> bool {
-        let struck = self.rng.strikes(self.faults.resets, &mut self.counts.resets);
+    /// Bytes arrive, or the receiver learns of a reset instead.
+    fn arrive(&mut self, wire: WireId, way: Way, bytes: &[u8]) {
+        let struck = self.strikes(Fault::Reset, Some(wire), None);
         let ends = &mut self.wires[wire.0];
         let shut = ends.shut && way == Way::Up;
         let pipe = ends.pipe(way);
         pipe.travelling -= bytes.len();
         if struck {
             self.break_up(wire);
+            self.lose_tail(wire, Way::Up);
+            self.lose_tail(wire, Way::Down);
         } else if shut {
             self.reset(wire, Way::Down);
         } else if pipe.end != End::Reset {
             pipe.arrived.extend(bytes);
         }
-        !struck
+    }
+
+    /// A reset has reached the receiver of this direction, and may take away what that has not read.
+    fn lose_tail(&mut self, wire: WireId, way: Way) {
+        let unread = !self.wires[wire.0].pipe(way).arrived.is_empty();
+        if unread && self.strikes(Fault::LostTail, Some(wire), None) {
+            self.wires[wire.0].pipe(way).arrived.clear();
+        }
     }
 
     /// Both sides learn at once that the connection is gone.
@@ -277,176 +471,5 @@ impl Shared {
         let wire = &mut self.wires[wire.0];
         wire.up.end = End::Reset;
         wire.down.end = End::Reset;
-    }
-}
-
-/// FNV-1a, 64 bits.
-struct Digest(u64);
-
-impl Digest {
-    fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-}
-
-impl Write for Digest {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.add(text.as_bytes());
-        Ok(())
-    }
-}
-
-/// Bytes in a line of the trace: how many, and their digest.
-pub(super) struct Summary<'a>(pub(super) &'a [u8]);
-
-impl fmt::Display for Summary<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut digest = Digest::new();
-        digest.add(self.0);
-        write!(f, "{} {:016x}", self.0.len(), digest.0)
-    }
-}
-
-/// The clients' side. Calls between turns act at the time of the last turn; [`Net::after`] acts within later ones.
-#[derive(Clone)]
-pub struct Net {
-    pub(super) shared: Rc<RefCell<Shared>>,
-}
-
-impl Net {
-    /// A new client connects; its address is `10.0.0.1` and a port that counts up.
-    #[must_use]
-    pub fn connect(&self, listener: ListenerId) -> WireId {
-        let mut shared = self.shared.borrow_mut();
-        let wire = WireId(shared.wires.len());
-        let port = 1024 + (wire.0 % 60_000) as u16;
-        shared.wires.push(Wire {
-            listener: listener.0,
-            peer: SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), port)),
-            conn: None,
-            shut: false,
-            up: Pipe::new(),
-            down: Pipe::new(),
-        });
-        shared.note(format_args!("client connects {wire:?}"));
-        shared.travel(wire, Way::Up, Event::Connect(wire));
-        wire
-    }
-
-    /// The client sends what the window admits; answers how much that was.
-    pub fn write(&self, wire: WireId, bytes: &[u8]) -> usize {
-        let mut shared = self.shared.borrow_mut();
-        let count = shared.write(wire, Way::Up, bytes);
-        shared.note(format_args!("client writes {wire:?} {count} of {}", Summary(bytes)));
-        count
-    }
-
-    /// The client takes up to `most` bytes that have come.
-    #[must_use]
-    pub fn read(&self, wire: WireId, most: usize) -> Vec<u8> {
-        let mut shared = self.shared.borrow_mut();
-        let bytes: Vec<u8> = shared.wires[wire.0].down.take(most).collect();
-        shared.note(format_args!("client reads {wire:?} {}", bytes.len()));
-        if let (false, Some(conn)) = (bytes.is_empty(), shared.wires[wire.0].conn) {
-            // The worker's kernel learns of the room.
-            shared.soon(Event::Send(conn));
-        }
-        bytes
-    }
-
-    /// How many bytes may be under way to the client or unread by it.
-    pub fn set_window(&self, wire: WireId, bytes: usize) {
-        self.shared.borrow_mut().wires[wire.0].down.window = bytes;
-    }
-
-    /// The client sends FIN.
-    pub fn finish(&self, wire: WireId) {
-        let mut shared = self.shared.borrow_mut();
-        shared.note(format_args!("client finishes {wire:?}"));
-        shared.fin(wire, Way::Up);
-    }
-
-    /// The client resets the connection.
-    pub fn reset(&self, wire: WireId) {
-        let mut shared = self.shared.borrow_mut();
-        shared.note(format_args!("client resets {wire:?}"));
-        shared.wires[wire.0].down.end = End::Reset;
-        shared.reset(wire, Way::Up);
-    }
-
-    /// What the client sees.
-    #[must_use]
-    pub fn state(&self, wire: WireId) -> WireState {
-        let shared = self.shared.borrow();
-        let down = &shared.wires[wire.0].down;
-        match down.end {
-            End::Reset => WireState::Reset,
-            End::Fin if down.arrived.is_empty() => WireState::Eof,
-            _ => WireState::Open,
-        }
-    }
-
-    /// The client's address, as the worker sees it.
-    #[must_use]
-    pub fn address(&self, wire: WireId) -> SocketAddr {
-        self.shared.borrow().wires[wire.0].peer
-    }
-
-    /// Bytes that have come and that the client has not read.
-    #[must_use]
-    pub fn unread(&self, wire: WireId) -> usize {
-        self.shared.borrow().wires[wire.0].down.arrived.len()
-    }
-
-    /// Runs `script` when virtual time has advanced by `delay`, inside a turn.
-    pub fn after(&self, delay: Nanos, script: impl FnOnce(&Self) + 'static) {
-        let mut shared = self.shared.borrow_mut();
-        let time = shared.time + delay;
-        shared.at(time, Event::Script(Box::new(script)));
-    }
-
-    /// Virtual time.
-    #[must_use]
-    pub fn now(&self) -> Nanos {
-        self.shared.borrow().time
-    }
-
-    /// Changes the faults from now on.
-    pub fn set_faults(&self, faults: Faults) {
-        self.shared.borrow_mut().faults = faults;
-    }
-
-    /// How often each fault has struck.
-    #[must_use]
-    pub fn faults(&self) -> FaultCounts {
-        self.shared.borrow().counts
-    }
-
-    /// A digest of everything that has happened and been asked for: equal for equal seeds and equal workers.
-    #[must_use]
-    pub fn digest(&self) -> u64 {
-        self.shared.borrow().digest.0
-    }
-
-    /// Keeps the lines behind the digest from now on, for a look at a run that failed.
-    pub fn keep_trace(&self) {
-        self.shared.borrow_mut().trace.get_or_insert_default();
-    }
-
-    /// The lines kept since `keep_trace` or the last call.
-    #[must_use]
-    pub fn take_trace(&self) -> Vec<String> {
-        self.shared
-            .borrow_mut()
-            .trace
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
     }
 }
