@@ -556,3 +556,7 @@ impl Gathering {
         self.since.saturating_add(nanos(read_timeout)).saturating_add(earned)
     }
 }
+
+#[cfg(test)]
+#[path = "sim_tests/peek.rs"]
+pub(super) mod peek;

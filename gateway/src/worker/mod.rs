@@ -304,5 +304,4 @@ fn lookup(conns: &mut [Option<Box<Conn>>], conn: ConnId) -> Option<&mut Conn> {
 }
 
 #[cfg(test)]
-#[path = "sim_tests.rs"]
 mod sim_tests;

@@ -121,7 +121,11 @@ impl Sim {
     /// When this worker's kernel goes on; `None`: not by itself.
     #[must_use]
     pub fn next_time(&self) -> Option<Nanos> {
-        self.shared.borrow().next_at(self.worker)
+        let shared = self.shared.borrow();
+        if !self.starved.is_empty() && self.pool.free() > 0 {
+            return Some(shared.time);
+        }
+        shared.next_at(self.worker)
     }
 
     /// The kernel does what is due, though the worker does not turn.

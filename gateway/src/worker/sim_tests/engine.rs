@@ -1,0 +1,404 @@
+//! The scripted engines: bounded places, events when chance wants, mailboxes that may be full.
+//!
+//! What becomes of a job is decided when it is handed in and written into the [`Ledger`], from which replies are judged.
+//! Invariant: as a real engine does, one final event for each job that is not cancelled, and its place is free before
+//! the worker can know.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use zerohop_engine::{Event, Finish, Job, JobHandle, JobKind, Mail, Mailbox, Rejected, Stats, Submit, Ticket, Usage};
+
+use zerohop_ring::Nanos;
+
+use super::{
+    Chance, ensure, fail,
+    requests::{Ask, Request, whose},
+};
+use crate::snapshot::Engines;
+
+/// What becomes of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fate {
+    Full,
+    NotRunning,
+    Counted(u32),
+    TooLong,
+    Unrenderable,
+    /// The engine fails; whether after the start.
+    Failed {
+        started: bool,
+    },
+    Finished(Finish),
+}
+
+/// What the ledger knows of a job.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// Which engine, counted over the run.
+    pub(super) engine: usize,
+    pub(super) worker: usize,
+    pub(super) ticket: Ticket,
+    pub(super) model: &'static str,
+    pub(super) fate: Fate,
+    /// The whole answer, as far as the fate lets it come.
+    pub(super) text: String,
+    pub(super) usage: Usage,
+    /// How much of the text the worker was told.
+    pub(super) told: usize,
+    /// The final event is with the worker.
+    pub(super) over: bool,
+    /// Raised when the worker drops the job.
+    pub(super) cancelled: Option<Arc<AtomicBool>>,
+}
+
+impl Entry {
+    /// The worker waits for more of it.
+    pub(super) fn is_open(&self) -> bool {
+        let cancelled = self.cancelled.as_ref().is_none_or(|flag| flag.load(Ordering::Acquire));
+        !self.over && !cancelled
+    }
+}
+
+/// All jobs of a run by client and request, and what was asked.
+#[derive(Default)]
+pub(super) struct Ledger {
+    pub(super) entries: BTreeMap<(usize, usize), Entry>,
+    asked: BTreeMap<(usize, usize), Request>,
+    /// Jobs handed in since somebody looked.
+    pub(super) fresh: Vec<(usize, usize)>,
+}
+
+impl Ledger {
+    pub(super) fn ask(&mut self, client: usize, number: usize, request: &Request) {
+        self.asked.insert((client, number), request.clone());
+    }
+
+    /// The jobs that a worker waits for.
+    pub(super) fn open(&self, worker: usize) -> impl Iterator<Item = (&(usize, usize), &Entry)> {
+        let all = self.entries.iter();
+        all.filter(move |(_, entry)| entry.worker == worker && entry.is_open())
+    }
+}
+
+struct Running {
+    whose: (usize, usize),
+    events: VecDeque<Event>,
+}
+
+struct Inside {
+    chance: Chance,
+    running: Vec<Running>,
+    stopped: bool,
+}
+
+/// An engine that answers each prompt with the prompt.
+pub(super) struct Scripted {
+    number: usize,
+    model: &'static str,
+    places: usize,
+    inside: Mutex<Inside>,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Scripted {
+    pub(super) fn new(
+        number: usize,
+        model: &'static str,
+        places: usize,
+        ledger: &Arc<Mutex<Ledger>>,
+        chance: &mut Chance,
+    ) -> Self {
+        Self {
+            number,
+            model,
+            places,
+            inside: Mutex::new(Inside {
+                chance: Chance(chance.draw()),
+                running: Vec::new(),
+                stopped: false,
+            }),
+            ledger: Arc::clone(ledger),
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.inside.lock().expect("one thread").stopped = true;
+    }
+}
+
+fn fate(kind: &JobKind, chance: &mut Chance) -> Fate {
+    match (kind, chance.below(16)) {
+        (_, 0) => Fate::TooLong,
+        (_, 1) => Fate::Unrenderable,
+        (_, 2) => Fate::Failed { started: false },
+        (JobKind::Count, _) => Fate::Counted(1 + chance.below(5000) as u32),
+        (_, 3 | 4) => Fate::Failed { started: true },
+        (_, 5) => Fate::Finished(Finish::MaxTokens),
+        (_, 6) => Fate::Finished(Finish::ContextFull),
+        (_, 7) => Fate::Finished(Finish::Stop("halt \"here\"".into())),
+        _ => Fate::Finished(Finish::EndOfTurn),
+    }
+}
+
+/// The answer's pieces: from the prompt, with the model's name, cut between characters.
+fn pieces(model: &str, prompt: &str, chance: &mut Chance) -> Vec<String> {
+    if chance.one_in(12) {
+        return Vec::new();
+    }
+    let whole: Vec<char> = format!("{model}|{prompt}").chars().collect();
+    let mut found = Vec::new();
+    let mut rest = whole.as_slice();
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at((1 + chance.below(60)).min(rest.len()));
+        found.push(piece.iter().collect());
+        rest = behind;
+    }
+    found
+}
+
+impl Submit for Scripted {
+    fn submit(&self, job: Job) -> Result<JobHandle, Rejected> {
+        let prompt = &job.conversation.messages[0].content;
+        let Some(whose) = whose(prompt) else {
+            fail("job", format_args!("nobody asked {prompt:?}"));
+        };
+        let inside = &mut *self.inside.lock().expect("one thread");
+        let ledger = &mut *self.ledger.lock().expect("one thread");
+        check(&job, whose, ledger);
+        let fate = if inside.stopped {
+            Fate::NotRunning
+        } else if inside.running.len() >= self.places {
+            Fate::Full
+        } else {
+            fate(&job.kind, &mut inside.chance)
+        };
+        let mut pieces = match fate {
+            Fate::Finished(_) | Fate::Failed { started: true } => pieces(self.model, prompt, &mut inside.chance),
+            _ => Vec::new(),
+        };
+        if matches!(fate, Fate::Failed { .. }) {
+            pieces.truncate(inside.chance.below(pieces.len() + 1));
+        }
+        let mut entry = Entry {
+            engine: self.number,
+            worker: job.mailbox,
+            ticket: job.ticket,
+            model: self.model,
+            text: pieces.concat(),
+            usage: Usage {
+                input_tokens: 3 + prompt.len() as u32,
+                cached_tokens: inside.chance.below(3) as u32,
+                output_tokens: pieces.len() as u32,
+            },
+            told: 0,
+            over: matches!(fate, Fate::Full | Fate::NotRunning),
+            cancelled: None,
+            fate,
+        };
+        let result = match entry.fate {
+            Fate::Full => Err(Rejected::QueueFull {
+                retry_after: Duration::from_millis(40),
+            }),
+            Fate::NotRunning => Err(Rejected::NotRunning),
+            _ => {
+                let (handle, cancelled) = JobHandle::new();
+                entry.cancelled = Some(cancelled);
+                inside.running.push(Running {
+                    whose,
+                    events: events(&entry, pieces),
+                });
+                Ok(handle)
+            }
+        };
+        ledger.entries.insert(whose, entry);
+        ledger.fresh.push(whose);
+        result
+    }
+}
+
+impl Engines for Scripted {
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
+}
+
+/// The job is what the client asked, handed in for the first time.
+fn check(job: &Job, whose: (usize, usize), ledger: &Ledger) {
+    let asked = &ledger.asked[&whose];
+    ensure!(
+        !ledger.entries.contains_key(&whose),
+        "job",
+        "{whose:?} was handed in twice"
+    );
+    ensure!(
+        job.conversation.messages.len() == 1,
+        "job",
+        "{whose:?} has more than one message"
+    );
+    ensure!(
+        job.conversation.messages[0].content == asked.prompt,
+        "job",
+        "{whose:?} has another prompt"
+    );
+    let right = match &job.kind {
+        JobKind::Count => asked.ask == Ask::Count,
+        JobKind::Generate { max_tokens, .. } => {
+            matches!(asked.ask, Ask::Chat { .. }) && *max_tokens == Some(asked.max_tokens)
+        }
+    };
+    ensure!(right, "job", "{whose:?} asked {asked:?} and became {:?}", job.kind);
+    let twin = ledger.open(job.mailbox).find(|(_, entry)| entry.ticket == job.ticket);
+    ensure!(twin.is_none(), "job", "{whose:?} has the ticket of {twin:?}");
+}
+
+fn events(entry: &Entry, pieces: Vec<String>) -> VecDeque<Event> {
+    let usage = entry.usage;
+    let mut events = VecDeque::new();
+    if matches!(entry.fate, Fate::Finished(_) | Fate::Failed { started: true }) {
+        events.push_back(Event::Started {
+            input_tokens: usage.input_tokens,
+            cached_tokens: usage.cached_tokens,
+            queued: Duration::ZERO,
+        });
+    }
+    events.extend(pieces.into_iter().map(|text| Event::Text { text, tokens: 1 }));
+    events.push_back(match &entry.fate {
+        Fate::Finished(finish) => Event::Finished {
+            finish: finish.clone(),
+            usage,
+        },
+        Fate::Counted(input_tokens) => Event::Counted {
+            input_tokens: *input_tokens,
+        },
+        Fate::TooLong => Event::TooLong {
+            input_tokens: 200,
+            limit: 100,
+        },
+        Fate::Unrenderable => Event::Unrenderable {
+            reason: "roles must alternate".into(),
+        },
+        Fate::Failed { .. } | Fate::Full | Fate::NotRunning => Event::Failed {
+            reason: "as scripted".into(),
+        },
+    });
+    events
+}
+
+/// What a step of an engine did, for the coverage: mail went to whom, and whose had to wait for room.
+#[derive(Default)]
+pub(super) struct Worked {
+    pub(super) mailed: Vec<(usize, usize)>,
+    pub(super) blocked: Vec<(usize, usize)>,
+}
+
+/// An engine with its ends of the mailboxes, as the control thread and the engine's own thread hold them.
+pub(super) struct Desk {
+    pub(super) number: usize,
+    /// When it works next.
+    pub(super) next: Nanos,
+    pub(super) model: &'static str,
+    /// `None`: a reload has removed the model; requests and old snapshots may still hold the engine.
+    pub(super) engine: Option<Arc<Scripted>>,
+    weak: Weak<Scripted>,
+    boxes: Vec<Mailbox>,
+    capacity: usize,
+}
+
+impl Desk {
+    pub(super) fn new(engine: Scripted, boxes: Vec<Mailbox>) -> Self {
+        let engine = Arc::new(engine);
+        Self {
+            number: engine.number,
+            next: 0,
+            model: engine.model,
+            weak: Arc::downgrade(&engine),
+            engine: Some(engine),
+            capacity: boxes[0].mail.buffer().capacity(),
+            boxes,
+        }
+    }
+
+    /// Nobody holds the engine any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.weak.strong_count() == 0
+    }
+
+    /// A worker has read all its mail.
+    pub(super) fn is_read(&self, worker: usize) -> bool {
+        self.boxes[worker].mail.slots() == self.capacity
+    }
+
+    /// How many jobs have places.
+    pub(super) fn running(&self) -> usize {
+        self.weak
+            .upgrade()
+            .map_or(0, |engine| engine.inside.lock().expect("one thread").running.len())
+    }
+
+    /// Some of the jobs go on by some events; cancelled ones go away.
+    pub(super) fn work(&mut self) -> Worked {
+        let mut worked = Worked::default();
+        let Some(engine) = self.weak.upgrade() else {
+            return worked;
+        };
+        let inside = &mut *engine.inside.lock().expect("one thread");
+        let ledger = &mut *engine.ledger.lock().expect("one thread");
+        inside.running.retain(|job| ledger.entries[&job.whose].is_open());
+        let mut woken = vec![false; self.boxes.len()];
+        for job in &mut inside.running {
+            let entry = ledger.entries.get_mut(&job.whose).expect("a job of the ledger");
+            let to = &mut self.boxes[entry.worker];
+            for _ in 0..inside.chance.below(4) {
+                if to.mail.is_full() {
+                    worked.blocked.push(job.whose);
+                    break;
+                }
+                let Some(event) = next(&mut job.events, &mut inside.chance) else {
+                    break;
+                };
+                if let Event::Text { text, .. } = &event {
+                    entry.told += text.len();
+                }
+                entry.over = event.is_final();
+                let mail = Mail {
+                    ticket: entry.ticket,
+                    event,
+                    at: Instant::now(),
+                };
+                ensure!(to.mail.push(mail).is_ok(), "engine", "no room for mail");
+                worked.mailed.push(job.whose);
+                woken[entry.worker] = true;
+            }
+        }
+        inside.running.retain(|job| !job.events.is_empty());
+        for (to, _) in self.boxes.iter().zip(woken).filter(|(_, woken)| *woken) {
+            (to.wake)();
+        }
+        worked
+    }
+}
+
+/// The next event; sometimes the deltas that wait are joined.
+fn next(events: &mut VecDeque<Event>, chance: &mut Chance) -> Option<Event> {
+    let mut event = events.pop_front()?;
+    if let Event::Text { text, tokens } = &mut event {
+        while chance.one_in(3)
+            && let Some(Event::Text {
+                text: more,
+                tokens: count,
+            }) = events.front()
+        {
+            text.push_str(more);
+            *tokens += count;
+            events.pop_front();
+        }
+    }
+    Some(event)
+}

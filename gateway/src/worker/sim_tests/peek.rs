@@ -1,0 +1,53 @@
+//! What the simulation sees of a connection's inside.
+//!
+//! It changes nothing. Invariant: what is shown is what the connection itself decides by.
+
+use super::*;
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::worker) enum Stand {
+    Head,
+    Body,
+    Answering(Ticket),
+    Over,
+}
+
+/// A look at a connection.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::worker) struct Seen {
+    pub(in crate::worker) id: ConnId,
+    pub(in crate::worker) stand: Stand,
+    pub(in crate::worker) input: usize,
+    /// Something is written and not yet handed to the ring.
+    pub(in crate::worker) unsent: bool,
+    pub(in crate::worker) sending: bool,
+    /// Receiving is on, or on its way to off.
+    pub(in crate::worker) receiving: bool,
+    /// The end was asked of the ring.
+    pub(in crate::worker) closing: bool,
+    /// The end is due and was not asked.
+    pub(in crate::worker) unsettled: bool,
+    pub(in crate::worker) deadline: Option<Nanos>,
+}
+
+impl Conn {
+    pub(in crate::worker) fn seen(&self, local: &Local) -> Seen {
+        Seen {
+            id: self.id,
+            stand: match &self.state {
+                State::Head => Stand::Head,
+                State::Body(_) => Stand::Body,
+                State::Answering(answering) => Stand::Answering(answering.ticket()),
+                State::Over { .. } => Stand::Over,
+            },
+            input: self.input.len(),
+            unsent: !self.out.is_empty(),
+            sending: self.sending_since.is_some(),
+            receiving: self.receiving != Receiving::Off,
+            closing: self.close == Close::Asked,
+            unsettled: self.close == Close::Abort,
+            deadline: self.next_deadline(local),
+        }
+    }
+}
