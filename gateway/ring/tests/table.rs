@@ -82,6 +82,7 @@ table! {
     wake_when_asleep,
     fewer_buffers_than_connections,
     held_buffers,
+    close_of_the_starved_behind_a_send,
     buffers_begin_at_pages,
     close_in_every_state,
     drop_with_everything_in_flight,

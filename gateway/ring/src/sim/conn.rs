@@ -171,7 +171,7 @@ impl Sim {
         let unlucky = shared.strikes(Fault::Exhaustion, Some(wire), Some(Operation::Recv));
         let Some((buffer, memory)) = (if unlucky { None } else { self.pool.lend() }) else {
             if !unlucky {
-                shared.notice(wire, What::Struck(Fault::Exhaustion, Some(Operation::Recv)));
+                shared.notice(Some(wire), What::Struck(Fault::Exhaustion, Some(Operation::Recv)));
             }
             self.stats.buffers_exhausted += 1;
             drop(guard);
@@ -379,6 +379,9 @@ impl Sim {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let (wire, armed, sending) = (conn.wire, conn.recv == Recv::Armed, conn.send.is_some());
         let abort = conn.closing == Closing::Abort;
+        if conn.recv == Recv::Starved {
+            conn.recv = Recv::Off;
+        }
         if armed {
             conn.recv = Recv::Pausing { again: false };
             let operation = if abort { Operation::Abort } else { Operation::Close };

@@ -130,7 +130,8 @@ impl Uring {
     pub(super) fn feed_starved(&mut self) {
         for _ in 0..self.starved.len().min(self.ring.pool().free() as usize) {
             let Some(id) = self.starved.pop_front() else { break };
-            if let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.recv == Recv::Starved) {
+            let waits = |conn: &&mut Conn| conn.recv == Recv::Starved && conn.closing == Closing::No;
+            if let Some(conn) = self.conns.get_mut(id).filter(waits) {
                 conn.recv = Recv::Armed;
                 self.ring.recv(conn.socket.as_fd(), Token::of(Op::Recv, id));
             }

@@ -515,6 +515,36 @@ pub(crate) fn held_buffers<W: World>(world: impl Fn(Options) -> W) {
     assert_eq!(bench.received[&a], pattern(1000));
 }
 
+/// Once a connection that had found no buffer and was then closed behind a slow reader received again as soon as there
+/// were buffers, and nobody ended that: its slot came back only when the client let go.
+pub(crate) fn close_of_the_starved_behind_a_send<W: World>(world: impl Fn(Options) -> W) {
+    let mut bench = Bench::new(world(Options {
+        recv_buffers: 2,
+        recv_buffer_size: 64,
+        ..options()
+    }));
+    bench.hold = true;
+    let (first, _) = bench.receiving();
+    bench.write_all(first, &pattern(128));
+    bench.until("both buffers", |bench| bench.held.len() == 2);
+    let (second, conn) = bench.receiving();
+    bench.write_all(second, b"waiting");
+    bench.settle();
+    bench.io().send(conn, vec![7; W::BIG]);
+    bench.settle();
+    bench.close(conn, false);
+    bench.hold = false;
+    for buf in std::mem::take(&mut bench.held) {
+        bench.io().give_back(buf);
+    }
+    bench.settle();
+    // What it left unread makes the close a reset, so not all of the reply need come.
+    bench.until("the close", |bench| {
+        bench.world.read(second, 1 << 20);
+        bench.closed == [conn]
+    });
+}
+
 /// Buffers of whole pages begin at pages, so that every alignment that the gateway promises holds.
 pub(crate) fn buffers_begin_at_pages<W: World>(world: impl Fn(Options) -> W) {
     let mut bench = Bench::new(world(Options {
