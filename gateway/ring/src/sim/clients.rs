@@ -186,6 +186,14 @@ impl Net {
         ends.worker.zip(ends.conn)
     }
 
+    /// Whether no worker has this connection yet: it is on its way, or waits in the queue of the worker that is given.
+    #[must_use]
+    pub fn queued(&self, wire: WireId) -> Option<Option<usize>> {
+        let shared = self.shared.borrow();
+        let ends = &shared.wires[wire.0];
+        (ends.conn.is_none() && !ends.shut).then_some(ends.worker)
+    }
+
     /// Keeps notices from now on.
     pub fn keep_notices(&self) {
         self.shared.borrow_mut().notices.get_or_insert_default();

@@ -175,8 +175,8 @@ pub enum Operation {
 /// What happened to a connection, for whoever counts which faults met which operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notice {
-    /// Whose connection.
-    pub wire: WireId,
+    /// Whose connection; `None`: no connection's, as when accepting begins.
+    pub wire: Option<WireId>,
     /// What it was.
     pub what: What,
 }

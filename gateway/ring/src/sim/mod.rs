@@ -230,7 +230,6 @@ impl Sim {
             match self.conns.insert(Conn::new(wire)) {
                 Ok(conn) => {
                     ends.conn = Some(conn);
-                    shared.did(wire, Operation::Accept);
                     self.ready
                         .push_back(Completion::Accepted(Accepted { listener, conn, peer }));
                 }
@@ -272,7 +271,7 @@ impl Sim {
         let room = shared.rng.within(&(1..=count as u64 - 1)) as usize;
         for conn in self.ready.iter().skip(room).filter_map(conn_of) {
             if let Some(conn) = self.conns.get_mut(conn) {
-                shared.notice(conn.wire(), What::Struck(Fault::HeldCompletion, None));
+                shared.notice(Some(conn.wire()), What::Struck(Fault::HeldCompletion, None));
             }
         }
         room
@@ -310,6 +309,12 @@ impl Sim {
                     ));
                     if let Some(wire) = self.lent.get(&buf.id) {
                         shared.did(*wire, Operation::Recv);
+                    }
+                }
+                Completion::Accepted(accepted) => {
+                    shared.note(format_args!("answer {completion:?}"));
+                    if let Some(conn) = self.conns.get_mut(accepted.conn) {
+                        shared.did(conn.wire(), Operation::Accept);
                     }
                 }
                 completion => shared.note(format_args!("answer {completion:?}")),

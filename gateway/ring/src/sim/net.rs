@@ -213,7 +213,7 @@ impl Shared {
         let hit = self.rng.strikes(self.faults.chance(fault));
         if hit {
             self.counts.add(fault);
-            if let Some(wire) = wire {
+            if wire.is_some() || during.is_some() {
                 self.notice(wire, What::Struck(fault, during));
             }
         }
@@ -221,24 +221,24 @@ impl Shared {
     }
 
     pub(super) fn did(&mut self, wire: WireId, operation: Operation) {
-        self.notice(wire, What::Did(operation));
+        self.notice(Some(wire), What::Did(operation));
     }
 
-    pub(super) fn notice(&mut self, wire: WireId, what: What) {
+    pub(super) fn notice(&mut self, wire: Option<WireId>, what: What) {
         if let Some(notices) = &mut self.notices {
             notices.push(Notice { wire, what });
         }
     }
 
-    /// A fault strikes every connection.
+    /// A fault strikes every connection, those that nobody has accepted included.
     pub(super) fn notice_all(&mut self, fault: Fault) {
         if self.notices.is_none() {
             return;
         }
         for wire in 0..self.wires.len() {
             let ends = &self.wires[wire];
-            if ends.conn.is_some() {
-                self.notice(WireId(wire), What::Struck(fault, None));
+            if !ends.shut {
+                self.notice(Some(WireId(wire)), What::Struck(fault, None));
             }
         }
     }

@@ -91,7 +91,26 @@ const TROUBLES: [(Trouble, &str); 23] = [
 ];
 
 /// Deeds (all of them, if none is named) that a trouble cannot precede, and why.
-const IMPOSSIBLE: [(&[&str], &[&str], &str); 0] = [];
+const IMPOSSIBLE: [(&[&str], &[&str], &str); 2] = [
+    (
+        &["accept"],
+        &[
+            "short read",
+            "no buffer",
+            "ended recv",
+            "late cancel",
+            "engine full",
+            "engine failed",
+            "mailbox full",
+        ],
+        "nothing is received, cancelled or computed for a connection before it is accepted",
+    ),
+    (
+        &["accept"],
+        &["lost tail"],
+        "a connection that was reset and has lost its bytes is not accepted",
+    ),
+];
 
 /// The table of many runs.
 #[derive(Debug, Clone)]
@@ -201,9 +220,15 @@ pub(super) struct Coverage {
 impl Coverage {
     pub(super) fn notice(&mut self, notice: Notice) {
         match notice.what {
-            What::Did(operation) => self.did(notice.wire, Deed::Ring(operation)),
+            What::Did(operation) => notice
+                .wire
+                .iter()
+                .for_each(|wire| self.did(*wire, Deed::Ring(operation))),
             What::Struck(fault, during) => {
-                self.struck(notice.wire, Trouble::Ring(fault));
+                notice
+                    .wire
+                    .iter()
+                    .for_each(|wire| self.struck(*wire, Trouble::Ring(fault)));
                 if let Some(operation) = during {
                     self.count(Deed::Ring(operation), bit(Trouble::Ring(fault)));
                 }

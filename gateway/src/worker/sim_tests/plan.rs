@@ -81,12 +81,12 @@ fn some_faults(chance: &mut Chance) -> Faults {
 fn faults(chance: &mut Chance) -> Faults {
     match chance.below(8) {
         0 => Faults::NONE,
-        1 | 2 => Faults {
+        1 => Faults {
             lost_tails: 512,
             ..Faults::ROUGH
         },
-        3 => Faults::HOSTILE,
-        4 => Faults {
+        2 => Faults::HOSTILE,
+        3 | 4 => Faults {
             resets: chance.below(40) as u16,
             ..some_faults(chance)
         },
@@ -114,7 +114,7 @@ impl Plan {
         Self {
             faults: faults(chance),
             workers,
-            clients: 1 + chance.below(12),
+            clients: 1 + chance.below(20),
             keyed: chance.one_in(3),
             places: 1 + chance.below(6),
             mailbox: 2 + chance.below(30),
@@ -133,8 +133,9 @@ fn incidents(workers: usize, chance: &mut Chance) -> Vec<(Nanos, Incident)> {
     for _ in 0..chance.below(4) {
         found.push((at(60 * MILLI, chance), Incident::Reload));
     }
-    for _ in 0..chance.below(3) {
-        let starved = Incident::Starve(chance.below(workers), at(80 * MILLI, chance));
+    for _ in 0..chance.below(4) {
+        let long = if chance.one_in(3) { 600 } else { 60 };
+        let starved = Incident::Starve(chance.below(workers), at(long * MILLI, chance));
         found.push((at(60 * MILLI, chance), starved));
     }
     for _ in 0..chance.below(2) {
@@ -147,11 +148,12 @@ fn incidents(workers: usize, chance: &mut Chance) -> Vec<(Nanos, Incident)> {
             Incident::EngineStops(chance.below(MODELS.len())),
         ));
     }
-    if chance.one_in(3) {
+    // An operator may be impatient.
+    for _ in 0..[0, 0, 0, 1, 1, 2][chance.below(6)] {
         found.push((at(80 * MILLI, chance), Incident::Drain));
     }
-    if chance.one_in(6) {
-        found.push((at(150 * MILLI, chance), Incident::Stop));
+    for _ in 0..[0, 0, 0, 0, 0, 1, 1, 2][chance.below(8)] {
+        found.push((at(100 * MILLI, chance), Incident::Stop));
     }
     found.sort_by_key(|(at, _)| *at);
     found

@@ -52,7 +52,6 @@ struct Story {
     net: Net,
     engine: Arc<Silent>,
     shared: Arc<Shared>,
-    commands: crossbeam_channel::Sender<Command>,
 }
 
 fn snapshot(config: &Config, engine: &Arc<Silent>) -> Snapshot {
@@ -109,7 +108,6 @@ impl Story {
             net,
             engine,
             shared,
-            commands,
         }
     }
 

@@ -13,8 +13,8 @@ use std::{
 use crossbeam_channel::Sender;
 use zerohop_engine::mailbox;
 use zerohop_ring::{
-    Io, Nanos, Options, Wake,
-    sim::{Net, Operation, Sim, What, WireId},
+    ConnId, Io, Nanos, Options, Wake,
+    sim::{Fault, Net, Operation, Sim, What, WireId},
 };
 
 use super::{
@@ -393,16 +393,16 @@ impl World {
     /// Takes what the network noticed.
     fn listen(&mut self) {
         for notice in self.net.take_notices() {
-            match notice.what {
-                What::Struck(zerohop_ring::sim::Fault::Reset, _) => self.facts.broke(notice.wire),
-                What::Did(Operation::Accept) => self.facts.accepted(notice.wire),
+            match (notice.what, notice.wire) {
+                (What::Struck(Fault::Reset, _), Some(wire)) => self.facts.broke(wire),
+                (What::Did(Operation::Accept), Some(wire)) => self.facts.accepted(wire),
                 _ => {}
             }
             self.coverage.notice(notice);
         }
     }
 
-    fn wires_of(&self, index: usize) -> Vec<(WireId, zerohop_ring::ConnId)> {
+    fn wires_of(&self, index: usize) -> Vec<(WireId, ConnId)> {
         let wires = self.by_wire.keys();
         let carried = wires.filter_map(|wire| self.net.carried(*wire).map(|(worker, conn)| (*wire, worker, conn)));
         carried
@@ -525,20 +525,22 @@ impl World {
         }
     }
 
-    /// A trouble and a deed of the whole gateway, for every connection of these workers.
-    fn everywhere(&mut self, workers: std::ops::Range<usize>, trouble: Trouble, deed: Option<Deed>) {
-        let wires: Vec<_> = workers.flat_map(|index| self.wires_of(index)).collect();
-        for (wire, _) in wires {
-            if let Some(deed) = deed {
-                self.coverage.did(wire, deed);
+    /// A trouble and a deed of the whole gateway, or of one worker: for every connection that it has or will have.
+    fn everywhere(&mut self, only: Option<usize>, trouble: Trouble, deed: Option<Deed>) {
+        let mine = |worker: usize| only.is_none_or(|only| only == worker);
+        for wire in self.by_wire.keys() {
+            if self.net.carried(*wire).is_some_and(|(worker, _)| mine(worker)) {
+                deed.iter().for_each(|deed| self.coverage.did(*wire, *deed));
+                self.coverage.struck(*wire, trouble);
             }
-            self.coverage.struck(wire, trouble);
+            if self.net.queued(*wire).is_some_and(|queue| queue.is_none_or(mine)) {
+                self.coverage.struck(*wire, trouble);
+            }
         }
     }
 
     fn happen(&mut self, incident: Incident) {
         let now = self.net.now();
-        let all = 0..self.seats.len();
         self.net.note(format_args!("{incident:?}"));
         match incident {
             Incident::Ready if self.facts.ending_since().is_none() => {
@@ -550,11 +552,11 @@ impl World {
                 let edition = Edition::new(self.plan.keyed, &mut self.chance);
                 self.facts.editions.push((now, edition));
                 self.publish();
-                self.everywhere(all, Trouble::Reload, Some(Deed::Reload));
+                self.everywhere(None, Trouble::Reload, Some(Deed::Reload));
             }
             Incident::Starve(index, long) => {
                 self.seats[index].starved_until = now + long;
-                self.everywhere(index..index + 1, Trouble::Starved, None);
+                self.everywhere(Some(index), Trouble::Starved, None);
             }
             Incident::Clock(seconds) => self.net.set_wall_clock(seconds),
             Incident::EngineStops(index) => {
@@ -576,7 +578,7 @@ impl World {
                 } else {
                     (Trouble::Drain, Deed::Drain)
                 };
-                self.everywhere(all, trouble, Some(deed));
+                self.everywhere(None, trouble, Some(deed));
             }
         }
     }
