@@ -14,7 +14,8 @@
 //! - A stream whose engine failed ends with an error event and FIN, without the end that a whole one has.
 //! - A reset, or silence cut anywhere: only if the network reset this wire, the gateway was told to stop, nobody listened
 //!   any more, or the client left (in whichever way: FIN means that it is gone), did not read for 30 s, or went on
-//!   sending a body that was refused.
+//!   sending a body that was refused; or if what it had pipelined behind the last reply took longer than the second for
+//!   which the gateway throws such bytes away, which only the slowest networks can make it.
 //!
 //! Invariant: a job that an engine accepted is answered whole to a client that is there, also when the gateway drains.
 
@@ -29,6 +30,7 @@ use super::{
     ensure,
     facts::Facts,
     fail,
+    plan::Plan,
     replies::{self, Reply},
     requests::{Ask, Request},
 };
@@ -109,11 +111,11 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(number: usize, keyed: bool, chance: &mut Chance, ledger: &mut Ledger) -> Self {
-        let count = 1 + chance.below(6);
-        let floods = chance.one_in(8);
+    pub(super) fn new(number: usize, plan: &Plan, chance: &mut Chance, ledger: &mut Ledger) -> Self {
+        let count = 1 + chance.below(8);
+        let floods = chance.one_in(plan.floods);
         let mut requests: Vec<_> = (0..count)
-            .map(|request| Request::new(number, request, !floods && request + 1 == count, keyed, chance))
+            .map(|request| Request::new(number, request, !floods && request + 1 == count, plan.keyed, chance))
             .collect();
         if floods {
             requests.extend((0..70).map(|_| Request::filler(chance)));
@@ -434,14 +436,17 @@ impl Client {
 
     /// FIN came, and everything before it is read and judged.
     fn ended(&mut self, now: Nanos, wire: WireId, net: &Net, ledger: &Ledger, facts: &Facts) {
-        // Of the reply to a connection for which the ring has no slot, as much comes as leaves at once.
-        let whole = self.got.is_empty() || facts.was_refused(wire);
-        ensure!(
-            whole,
-            "end",
-            "{self:?}: FIN within a reply: {}",
-            String::from_utf8_lossy(&self.got)
-        );
+        let got = String::from_utf8_lossy(&self.got);
+        if facts.was_refused(wire) {
+            // Of the reply to a connection for which the ring has no slot, as much comes as leaves at once.
+            ensure!(
+                self.got.is_empty() || overflow(&self.got).is_none(),
+                "end",
+                "{self:?} got {got}"
+            );
+            return self.over();
+        }
+        ensure!(self.got.is_empty(), "end", "{self:?}: FIN within a reply: {got}");
         if !self.is_done() {
             let right = facts.ending_since().is_some() || self.may_be_idle(now, facts);
             ensure!(right, "end", "{self:?}: FIN before everything was answered");
@@ -472,12 +477,15 @@ impl Client {
         let begun = ledger.entries.contains_key(&(self.number, self.answered));
         let idle = facts.ending_since().is_some() || self.may_be_idle(now, facts);
         let crossed = self.got.is_empty() && !begun && !self.is_done() && idle;
+        let pipelined = self.starts.get(self.answered + 1).is_some_and(|end| self.sent > *end);
+        let outlived = facts.network_is_slow && pipelined;
         let unread = self.slow && now - self.moved >= 30 * SECOND;
         let right = facts.was_reset(wire)
             || facts.has_stopped()
             || refused_body
             || crossed
             || unread
+            || outlived
             || facts.was_refused(wire);
         ensure!(
             right,

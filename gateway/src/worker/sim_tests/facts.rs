@@ -28,6 +28,8 @@ pub(super) struct Facts {
     pub(super) max_age: Nanos,
     pub(super) max_connections: usize,
     few_slots: bool,
+    /// What is sent may be under way for a second and more.
+    pub(super) network_is_slow: bool,
     ending: Option<Nanos>,
     stopped: Option<Nanos>,
     accepted: BTreeSet<WireId>,
@@ -46,6 +48,7 @@ impl Facts {
             max_age: nanos(connections.max_age),
             max_connections: connections.max,
             few_slots,
+            network_is_slow: plan.faults.stalls > 0 && *plan.faults.delay.end() >= 20_000_000,
             ending: None,
             stopped: None,
             accepted: BTreeSet::new(),

@@ -49,8 +49,12 @@ pub(super) struct Plan {
     pub(super) workers: usize,
     pub(super) clients: usize,
     pub(super) keyed: bool,
+    /// One in so many clients sends more than the gateway takes at a time.
+    pub(super) floods: usize,
     /// Jobs that an engine takes at a time.
     pub(super) places: usize,
+    /// Longest pause of an engine between two steps.
+    pub(super) pace: Nanos,
     /// Mails that fit between an engine and a worker.
     pub(super) mailbox: usize,
     pub(super) recv_buffers: u16,
@@ -73,7 +77,7 @@ fn some_faults(chance: &mut Chance) -> Faults {
         held_completions: some(400),
         stalls: some(30),
         clock_steps: some(30),
-        lost_tails: some(1024),
+        lost_tails: some(2048),
         delay: MICRO..=[10 * MICRO, 200 * MICRO, 2 * MILLI, 20 * MILLI][chance.below(4)],
     }
 }
@@ -86,8 +90,8 @@ fn faults(chance: &mut Chance) -> Faults {
             ..Faults::ROUGH
         },
         2 => Faults::HOSTILE,
-        3 | 4 => Faults {
-            resets: chance.below(40) as u16,
+        3..=5 => Faults {
+            resets: chance.below(120) as u16,
             ..some_faults(chance)
         },
         _ => some_faults(chance),
@@ -114,11 +118,13 @@ impl Plan {
         Self {
             faults: faults(chance),
             workers,
-            clients: 1 + chance.below(20),
+            clients: 1 + chance.below(40),
             keyed: chance.one_in(3),
+            floods: [3, 10, 20][chance.below(3)],
             places: 1 + chance.below(6),
+            pace: [1, 2, 5, 40][chance.below(4)] * MILLI,
             mailbox: 2 + chance.below(30),
-            recv_buffers: 1 << (1 + chance.below(4)),
+            recv_buffers: 1 << (1 + chance.below(7)),
             config,
             incidents: incidents(workers, chance),
         }
@@ -137,6 +143,11 @@ fn incidents(workers: usize, chance: &mut Chance) -> Vec<(Nanos, Incident)> {
         let long = if chance.one_in(3) { 600 } else { 60 };
         let starved = Incident::Starve(chance.below(workers), at(long * MILLI, chance));
         found.push((at(60 * MILLI, chance), starved));
+    }
+    // The whole machine stands still now and then.
+    for _ in 0..[0, 0, 1, 3][chance.below(4)] {
+        let (begin, long) = (at(100 * MILLI, chance), at(400 * MILLI, chance));
+        found.extend((0..workers).map(|worker| (begin, Incident::Starve(worker, long))));
     }
     for _ in 0..chance.below(2) {
         let step = (chance.draw() % (4 * 86_400)) as i64 - 2 * 86_400;

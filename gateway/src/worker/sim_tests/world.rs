@@ -195,7 +195,7 @@ impl World {
 
     fn invite(&mut self) {
         let ledger = &mut *self.ledger.lock().expect("one thread");
-        let client = |number| Client::new(number, self.plan.keyed, &mut self.chance, ledger);
+        let client = |number| Client::new(number, &self.plan, &mut self.chance, ledger);
         self.clients = (0..self.plan.clients).map(client).collect();
     }
 
@@ -473,7 +473,7 @@ impl World {
 
     fn work(&mut self, index: usize, now: Nanos) {
         let desk = &mut self.desks[index];
-        desk.next = now + 1 + self.chance.draw() % 2_000_000;
+        desk.next = now + 1 + self.chance.draw() % self.plan.pace;
         let worked = desk.work();
         let ledger = self.ledger.lock().expect("one thread");
         let wire = |whose: &(usize, usize)| self.clients[whose.0].wire;
