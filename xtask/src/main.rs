@@ -16,6 +16,7 @@ mod python;
 mod run;
 mod setup;
 mod shell;
+mod sim;
 mod test;
 mod tidy;
 
@@ -65,6 +66,10 @@ enum Task {
     ///
     /// Needs a C++ compiler (Debian: build-essential), and no other than the usual Rust.
     Fuzz(fuzz::Options),
+    /// Run simulated workers by seed
+    ///
+    /// Without options: the fixed seeds, with their coverage written into bench/SIMULATION.md.
+    Sim(sim::Options),
     /// Check the house rules that no compiler checks: headers, file lengths, layering, forbidden words
     Tidy,
 }
@@ -90,6 +95,7 @@ fn perform(task: &Task) -> Outcome {
         Task::Bench(bench) => harness::guarded(|| bench::bench(&place, bench)),
         Task::Differential => harness::guarded(|| differential::differential(&place)),
         Task::Fuzz(options) => fuzz::fuzz(&place, options),
+        Task::Sim(options) => sim::sim(&place, options),
         Task::Tidy => tidy::tidy(&place),
     }
 }

@@ -6,7 +6,7 @@
 mod http;
 mod load;
 mod memory;
-mod report;
+pub(crate) mod report;
 mod server;
 mod statistics;
 mod zero_copy;

@@ -274,8 +274,8 @@ impl Sim {
             });
         }
         conn.send = Some((buf, 0));
-        self.stats.plain_sends += 1;
         let wire = conn.wire;
+        self.stats.plain_sends += 1;
         let mut shared = self.shared.borrow_mut();
         shared.submit(self.worker, Event::Send(id), Some(wire), Operation::Send);
         shared.did(wire, Operation::Send);

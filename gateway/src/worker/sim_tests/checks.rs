@@ -26,6 +26,7 @@ pub(super) struct Before {
     pub(super) welcome: usize,
     refused: u64,
     accepted: u64,
+    pub(super) memory_refusals: u64,
 }
 
 impl Before {
@@ -35,14 +36,14 @@ impl Before {
             welcome,
             refused: metrics.connections_refused.get(),
             accepted: metrics.connections_accepted.get(),
+            memory_refusals: metrics.memory_refusals.get(),
         }
     }
 }
 
 /// Connections of a worker that are within the limit.
 pub(super) fn welcome(worker: &Worker<Sim>) -> usize {
-    let conns = worker.conns.iter().flatten();
-    conns.filter(|conn| conn.is_welcome()).count()
+    seen(worker).iter().filter(|conn| conn.welcome).count()
 }
 
 /// The connections of a worker.
@@ -101,6 +102,15 @@ fn books(index: usize, worker: &Worker<Sim>, seen: &[Seen]) {
         "metrics",
         "worker {index} shows {gauge} requests in flight of {begun}"
     );
+    let (held, counted) = (
+        metrics.memory_held.get(),
+        seen.iter().map(|conn| conn.counted as u64).sum::<u64>(),
+    );
+    ensure!(
+        held == counted,
+        "memory",
+        "worker {index} counts {held} bytes where its connections hold {counted}"
+    );
     ensure!(
         worker.touched.is_empty(),
         "settle",
@@ -119,7 +129,7 @@ fn admission(index: usize, worker: &Worker<Sim>, before: &Before, elsewhere: usi
         "admission",
         "{after} connections where {most} may be open"
     );
-    let strangers = worker.conns.iter().flatten().filter(|conn| !conn.is_welcome()).count();
+    let strangers = seen(worker).iter().filter(|conn| !conn.welcome).count();
     if refused > before.refused && strangers > 0 && !facts.has_few_slots() {
         let new = (accepted - before.accepted) as usize;
         let peak = before.welcome + new;

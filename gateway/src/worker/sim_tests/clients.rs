@@ -5,6 +5,8 @@
 //! A client that did nothing wrong gets, for each request in order, one whole reply: that of the engine's ledger if an
 //! engine was handed the job, else what an edition of the configuration that was in force meanwhile says. Besides:
 //!
+//! - 503 to a request that found the gateway short of memory before an engine was handed it; a client that lets more than
+//!   64 KiB pile up then is cut off.
 //! - 503 while models are loaded, and from `/ready` while the gateway drains; 503 to a connection beyond the limit.
 //! - 408 to a request that was not whole `read_timeout` after it began. 413 and 400 to a body or a head that is none.
 //! - Behind a reply that says `connection: close`, and behind any whole reply once the gateway drains, FIN: what was
@@ -118,7 +120,13 @@ impl Client {
             .map(|request| Request::new(number, request, !floods && request + 1 == count, plan.keyed, chance))
             .collect();
         if floods {
-            requests.extend((0..70).map(|_| Request::filler(chance)));
+            requests.extend((0..70).map(|at| {
+                if chance.one_in(6) {
+                    Request::new(number, count + at, false, plan.keyed, chance)
+                } else {
+                    Request::filler(chance)
+                }
+            }));
         }
         let mut starts = vec![0];
         let mut to_send = Vec::new();
@@ -217,6 +225,11 @@ impl Client {
         };
         let pace = if self.slow { 20 * MILLI } else { self.patience };
         self.next = Some(now + 1 + chance.draw() % pace.max(self.patience));
+    }
+
+    /// It resets its connection, whatever it had in mind.
+    pub(super) fn cut(&mut self, wire: WireId, net: &Net) {
+        self.leave(Leave::Reset, wire, net);
     }
 
     fn leaves_now(&self) -> Option<Leave> {
@@ -339,7 +352,8 @@ impl Client {
             );
         }
         let refused_body = reply.status >= 400 && request.bytes.len() > request.head_len;
-        let broken = request.ask == Ask::Broken || reply.status == 408;
+        let short = facts.memory_is_short && reply.status == 503;
+        let broken = request.ask == Ask::Broken || reply.status == 408 || short;
         let ending = facts.ending_since().is_some() || now - self.connected > facts.max_age;
         let right = !request.keeps_alive() || refused_body || broken || ending;
         ensure!(right, "close", "{self:?} was told to end behind {:?}", request.ask);
@@ -368,6 +382,9 @@ impl Client {
                 "{self:?} was given {waited} ns"
             );
             ensure!(reply.close, "framing", "408 and the connection goes on");
+            return false;
+        }
+        if facts.memory_is_short && reply.status == 503 && reply.retry_after && reply.close {
             return false;
         }
         let wanted = facts.statuses(request, began, now);
@@ -461,14 +478,19 @@ impl Client {
         self.over();
     }
 
-    /// The gateway may have taken the connection for idle: whatever it waited for since the last reply took long enough.
+    /// The gateway may have taken the connection for idle: what it waited for since the last reply took long enough, and
+    /// what has been sent of the next request may have crossed the end.
     fn may_be_idle(&self, now: Nanos, facts: &Facts) -> bool {
         let before = self.answered.checked_sub(1).map(|at| self.began[at]);
         let (since, patience) = match before {
             Some(began) => (began, facts.keepalive_timeout),
             None => (self.connected, facts.read_timeout),
         };
-        now - since >= patience
+        let crosses = self
+            .began
+            .get(self.answered)
+            .is_none_or(|began| now - began <= facts.crossing);
+        now - since >= patience && crosses
     }
 
     /// A reset came.

@@ -59,12 +59,14 @@ pub(super) enum Trouble {
     EngineFull,
     EngineFailed,
     MailboxFull,
+    /// The worker refused a request for want of memory.
+    MemoryShort,
     Reload,
     Drain,
     Stop,
 }
 
-const TROUBLES: [(Trouble, &str); 23] = [
+const TROUBLES: [(Trouble, &str); 24] = [
     (Trouble::Ring(Fault::ShortRead), "short read"),
     (Trouble::Ring(Fault::ShortWrite), "short write"),
     (Trouble::Ring(Fault::Reset), "reset"),
@@ -85,6 +87,7 @@ const TROUBLES: [(Trouble, &str); 23] = [
     (Trouble::EngineFull, "engine full"),
     (Trouble::EngineFailed, "engine failed"),
     (Trouble::MailboxFull, "mailbox full"),
+    (Trouble::MemoryShort, "memory short"),
     (Trouble::Reload, "reload"),
     (Trouble::Drain, "drain"),
     (Trouble::Stop, "stop"),

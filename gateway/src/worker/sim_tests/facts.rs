@@ -9,7 +9,10 @@ use std::{
     collections::{BTreeSet, HashSet},
 };
 
-use zerohop_ring::{Nanos, sim::WireId};
+use zerohop_ring::{
+    Nanos,
+    sim::{Faults, WireId},
+};
 
 use super::{
     super::Phase,
@@ -28,6 +31,10 @@ pub(super) struct Facts {
     pub(super) max_age: Nanos,
     pub(super) max_connections: usize,
     few_slots: bool,
+    /// What is sent within this time before an end is noticed may have crossed it.
+    pub(super) crossing: Nanos,
+    /// Requests may find the gateway short of memory.
+    pub(super) memory_is_short: bool,
     /// What is sent may be under way for a second and more.
     pub(super) network_is_slow: bool,
     ending: Option<Nanos>,
@@ -48,6 +55,8 @@ impl Facts {
             max_age: nanos(connections.max_age),
             max_connections: connections.max,
             few_slots,
+            crossing: crossing(&plan.faults),
+            memory_is_short: plan.config.server.memory.bytes < 1 << 20,
             network_is_slow: plan.faults.stalls > 0 && *plan.faults.delay.end() >= 20_000_000,
             ending: None,
             stopped: None,
@@ -160,6 +169,13 @@ impl Facts {
         right.extend(loading.then_some(503));
         right
     }
+}
+
+/// Both ways of the slowest bytes, those of a cancellation, and a client that looks seldom.
+fn crossing(faults: &Faults) -> Nanos {
+    const SELDOM: Nanos = 500_000_000;
+    let travels = if faults.stalls > 0 { 2 * 101 } else { 2 };
+    (travels + 20) * faults.delay.end() + SELDOM
 }
 
 /// What was in force at some time from `began` to `now`.

@@ -4,8 +4,9 @@
 //! inside after every turn, [`coverage`] which operations met which faults. [`stories`] are single runs that tell of bugs.
 //!
 //! The environment: `ZEROHOP_SIM_SEEDS` (`N` or `A..B`) runs these seeds instead of the fixed and the fresh ones,
-//! `ZEROHOP_SIM_TRACE=1` prints everything that happens, `ZEROHOP_SIM_TABLE` names a file for the coverage table, and
-//! `ZEROHOP_LONG=1` runs fresh seeds for an hour. `cargo xtask sim` sets them.
+//! `ZEROHOP_SIM_TRACE=1` prints everything that happens, `ZEROHOP_SIM_TOLD=1` each seed before it runs,
+//! `ZEROHOP_SIM_TABLE` names a file for the coverage table, and `ZEROHOP_LONG=1` runs fresh seeds for an hour.
+//! `cargo xtask sim` sets them.
 
 mod checks;
 mod clients;
@@ -106,6 +107,9 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 /// Runs a seed; a failure is told with all that is needed to repeat it.
 fn run(seed: u64) -> Summary {
     let traced = env::var_os("ZEROHOP_SIM_TRACE").is_some_and(|value| !value.is_empty());
+    if env::var_os("ZEROHOP_SIM_TOLD").is_some() {
+        say(format_args!("seed {seed}"));
+    }
     let world = World::new(seed);
     let net = world.net.clone();
     if traced {

@@ -18,6 +18,10 @@ pub(in crate::worker) enum Stand {
 pub(in crate::worker) struct Seen {
     pub(in crate::worker) id: ConnId,
     pub(in crate::worker) stand: Stand,
+    /// It is within the limit of connections.
+    pub(in crate::worker) welcome: bool,
+    /// What the budget counts for it.
+    pub(in crate::worker) counted: usize,
     pub(in crate::worker) input: usize,
     /// Something is written and not yet handed to the ring.
     pub(in crate::worker) unsent: bool,
@@ -41,6 +45,8 @@ impl Conn {
                 State::Answering(answering) => Stand::Answering(answering.ticket()),
                 State::Over { .. } => Stand::Over,
             },
+            welcome: self.welcome,
+            counted: self.counted,
             input: self.input.len(),
             unsent: !self.out.is_empty(),
             sending: self.sending_since.is_some(),

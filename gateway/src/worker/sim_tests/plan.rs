@@ -41,6 +41,17 @@ pub(super) enum Incident {
     EngineStops(usize),
     Drain,
     Stop,
+    /// The end of an ambush.
+    Calm,
+}
+
+/// A moment at which the worst is to happen to a worker: it gets no turns, and the network resets what it carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ambush {
+    /// A connection is about to be paused.
+    BeforePause,
+    /// A last reply is on its way.
+    BeforeFinish,
 }
 
 /// What a seed has decided.
@@ -60,6 +71,7 @@ pub(super) struct Plan {
     pub(super) recv_buffers: u16,
     pub(super) config: Config,
     pub(super) incidents: Vec<(Nanos, Incident)>,
+    pub(super) ambush: Option<Ambush>,
 }
 
 /// Each fault by itself with a chance of its own, or none.
@@ -91,7 +103,8 @@ fn faults(chance: &mut Chance) -> Faults {
         },
         2 => Faults::HOSTILE,
         3..=5 => Faults {
-            resets: chance.below(120) as u16,
+            resets: [4, 12, 120][chance.below(3)],
+            lost_tails: [0, 1024, 1024][chance.below(3)],
             ..some_faults(chance)
         },
         _ => some_faults(chance),
@@ -115,6 +128,9 @@ impl Plan {
         if chance.one_in(6) {
             connections.max = 1 + chance.below(5);
         }
+        if chance.one_in(6) {
+            config.server.memory.bytes = [20_000, 120_000, 250_000][chance.below(3)] + chance.draw() % 200_000;
+        }
         Self {
             faults: faults(chance),
             workers,
@@ -127,6 +143,7 @@ impl Plan {
             recv_buffers: 1 << (1 + chance.below(7)),
             config,
             incidents: incidents(workers, chance),
+            ambush: [Some(Ambush::BeforePause), Some(Ambush::BeforeFinish), None, None][chance.below(4)],
         }
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn read(bytes: &[u8], request: &Request, ended: bool) -> Option<Reply
     };
     let rest = &bytes[head_len + 4..];
     // A head that did not come in time was not read, so nobody knows that it was a HEAD.
-    let head_only = request.ask == Ask::Health { head: true } && status != 408;
+    let head_only = request.ask == Ask::Health { head: true } && !matches!(status, 408 | 503);
     let mut reply = Reply {
         status,
         close,

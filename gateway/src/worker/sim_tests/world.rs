@@ -14,11 +14,14 @@ use crossbeam_channel::Sender;
 use zerohop_engine::mailbox;
 use zerohop_ring::{
     ConnId, Io, Nanos, Options, Wake,
-    sim::{Fault, Net, Operation, Sim, What, WireId},
+    sim::{Fault, Faults, Net, Operation, Sim, What, WireId},
 };
 
 use super::{
-    super::{Command, Local, Phase, Shared, Surface, Worker},
+    super::{
+        Command, Local, Phase, Shared, Surface, Worker,
+        conn::peek::{Seen, Stand},
+    },
     Chance,
     checks::{self, Before},
     clients::{Acted, Client, Leave, Life},
@@ -27,7 +30,7 @@ use super::{
     ensure,
     facts::Facts,
     fail,
-    plan::{DRAIN_BOUND, Edition, Incident, Plan},
+    plan::{Ambush, DRAIN_BOUND, Edition, Incident, Plan},
 };
 use crate::{
     caller::Callers,
@@ -89,12 +92,21 @@ pub(super) struct World {
     shared: Arc<Shared>,
     plan: Plan,
     epoch: u64,
+    ambush: Option<Ambush>,
 }
 
 /// What a run came to.
 pub(super) struct Summary {
     pub(super) digest: u64,
     pub(super) table: Table,
+}
+
+/// Whether a connection is where an ambush waits for it.
+fn is_the_moment(ambush: Ambush, seen: &[Seen]) -> bool {
+    seen.iter().any(|conn| match ambush {
+        Ambush::BeforePause => conn.input > 32 << 10,
+        Ambush::BeforeFinish => conn.stand == Stand::Over && conn.sending && !conn.closing,
+    })
 }
 
 fn served(model: &'static str, engine: &Arc<Scripted>, workers: usize) -> Arc<ServedModel> {
@@ -184,6 +196,7 @@ impl World {
             chance,
             net,
             shared,
+            ambush: plan.ambush,
             plan,
             epoch: 0,
         };
@@ -438,7 +451,8 @@ impl World {
         if let Err(error) = worker.turn() {
             fail("turn", error);
         }
-        let ledger = &mut *self.ledger.lock().expect("one thread");
+        let ledger = Arc::clone(&self.ledger);
+        let ledger = &mut *ledger.lock().expect("one thread");
         for whose in std::mem::take(&mut ledger.fresh) {
             let Some(wire) = self.clients[whose.0].wire else {
                 continue;
@@ -464,11 +478,50 @@ impl World {
             ledger,
             &self.desks,
         );
+        let short = worker.local.metrics().memory_refusals.get() > before.memory_refusals;
+        let seen = checks::seen(worker);
         if worker.has_ended() {
             let left = ledger.open(index).next();
             ensure!(left.is_none(), "jobs", "worker {index} ended and left {left:?}");
             self.seats[index].worker = None;
         }
+        if self.ambush.is_some_and(|ambush| is_the_moment(ambush, &seen)) {
+            self.ambush = None;
+            self.spring(index);
+        }
+        if short {
+            self.everywhere(Some(index), Trouble::MemoryShort, None);
+        }
+    }
+
+    /// A worker gets no turns while the network resets connections and takes away what was not read.
+    fn spring(&mut self, index: usize) {
+        let now = self.net.now();
+        let long = 1 + self.chance.draw() % 30_000_000;
+        self.net.set_faults(Faults {
+            resets: 300,
+            lost_tails: 1024,
+            ..self.plan.faults.clone()
+        });
+        for (wire, _) in self.wires_of(index) {
+            let client = &mut self.clients[self.by_wire[&wire]];
+            if client.life == Life::Open && self.chance.one_in(4) {
+                client.cut(wire, &self.net);
+                self.coverage.struck(wire, Trouble::ClientReset);
+            }
+        }
+        self.happen(Incident::Starve(index, long));
+        self.incidents.push_back((now + long, Incident::Calm));
+        let more = [
+            Some(Incident::Stop),
+            Some(Incident::Drain),
+            Some(Incident::Reload),
+            None,
+            None,
+        ];
+        let meanwhile = more[self.chance.below(more.len())].map(|incident| (now + long / 2, incident));
+        self.incidents.extend(meanwhile);
+        self.incidents.make_contiguous().sort_by_key(|(at, _)| *at);
     }
 
     fn work(&mut self, index: usize, now: Nanos) {
@@ -558,6 +611,7 @@ impl World {
                 self.seats[index].starved_until = now + long;
                 self.everywhere(Some(index), Trouble::Starved, None);
             }
+            Incident::Calm => self.net.set_faults(self.plan.faults.clone()),
             Incident::Clock(seconds) => self.net.set_wall_clock(seconds),
             Incident::EngineStops(index) => {
                 let model = super::plan::MODELS[index];
