@@ -9,15 +9,12 @@ use std::{
     collections::{BTreeSet, HashSet},
 };
 
-use zerohop_ring::{
-    Nanos,
-    sim::{Faults, WireId},
-};
+use zerohop_ring::{Nanos, sim::WireId};
 
 use super::{
     super::Phase,
     ensure,
-    plan::{Edition, Plan},
+    plan::{Edition, Incident, Plan},
     requests::{Ask, Request},
 };
 use crate::clock::nanos;
@@ -55,7 +52,7 @@ impl Facts {
             max_age: nanos(connections.max_age),
             max_connections: connections.max,
             few_slots,
-            crossing: crossing(&plan.faults),
+            crossing: crossing(plan),
             memory_is_short: plan.config.server.memory.bytes < 1 << 20,
             network_is_slow: plan.faults.stalls > 0 && *plan.faults.delay.end() >= 20_000_000,
             ending: None,
@@ -171,11 +168,16 @@ impl Facts {
     }
 }
 
-/// Both ways of the slowest bytes, those of a cancellation, and a client that looks seldom.
-fn crossing(faults: &Faults) -> Nanos {
+/// Both ways of the slowest bytes, those of a cancellation, whatever turns the worker misses meanwhile, and a client that
+/// looks seldom.
+fn crossing(plan: &Plan) -> Nanos {
     const SELDOM: Nanos = 500_000_000;
-    let travels = if faults.stalls > 0 { 2 * 101 } else { 2 };
-    (travels + 20) * faults.delay.end() + SELDOM
+    let missed = plan.incidents.iter().map(|(_, incident)| match incident {
+        Incident::Starve(_, long) => *long,
+        _ => 0,
+    });
+    let travels = if plan.faults.stalls > 0 { 2 * 101 } else { 2 };
+    (travels + 20) * plan.faults.delay.end() + missed.sum::<Nanos>() + SELDOM
 }
 
 /// What was in force at some time from `began` to `now`.

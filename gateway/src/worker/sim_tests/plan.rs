@@ -41,6 +41,8 @@ pub(super) enum Incident {
     EngineStops(usize),
     Drain,
     Stop,
+    /// Clients of this worker reset their connections.
+    Cut(usize),
     /// The end of an ambush.
     Calm,
 }

@@ -503,15 +503,10 @@ impl World {
             lost_tails: 1024,
             ..self.plan.faults.clone()
         });
-        for (wire, _) in self.wires_of(index) {
-            let client = &mut self.clients[self.by_wire[&wire]];
-            if client.life == Life::Open && self.chance.one_in(4) {
-                client.cut(wire, &self.net);
-                self.coverage.struck(wire, Trouble::ClientReset);
-            }
-        }
         self.happen(Incident::Starve(index, long));
-        self.incidents.push_back((now + long, Incident::Calm));
+        let half = now + long / 2;
+        self.incidents
+            .extend([(half, Incident::Cut(index)), (now + long, Incident::Calm)]);
         let more = [
             Some(Incident::Stop),
             Some(Incident::Drain),
@@ -519,9 +514,20 @@ impl World {
             None,
             None,
         ];
-        let meanwhile = more[self.chance.below(more.len())].map(|incident| (now + long / 2, incident));
+        let meanwhile = more[self.chance.below(more.len())].map(|incident| (half, incident));
         self.incidents.extend(meanwhile);
         self.incidents.make_contiguous().sort_by_key(|(at, _)| *at);
+    }
+
+    /// Some clients of a worker reset their connections.
+    fn cut(&mut self, index: usize) {
+        for (wire, _) in self.wires_of(index) {
+            let client = &mut self.clients[self.by_wire[&wire]];
+            if client.life == Life::Open && self.chance.one_in(3) {
+                client.cut(wire, &self.net);
+                self.coverage.struck(wire, Trouble::ClientReset);
+            }
+        }
     }
 
     fn work(&mut self, index: usize, now: Nanos) {
@@ -611,6 +617,7 @@ impl World {
                 self.seats[index].starved_until = now + long;
                 self.everywhere(Some(index), Trouble::Starved, None);
             }
+            Incident::Cut(index) => self.cut(index),
             Incident::Calm => self.net.set_faults(self.plan.faults.clone()),
             Incident::Clock(seconds) => self.net.set_wall_clock(seconds),
             Incident::EngineStops(index) => {
