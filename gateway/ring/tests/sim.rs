@@ -7,7 +7,7 @@ use std::{collections::HashMap, io};
 use support::{options, pattern};
 use zerohop_ring::{
     Completion, ConnId, Io, ListenerId, Options, RecvEnd,
-    sim::{FaultCounts, Faults, Net, Sim, WireId, WireState},
+    sim::{Fault, FaultCounts, Faults, Net, Operation, Sim, What, WireId, WireState},
 };
 
 /// What the echoing worker knows of a connection.
@@ -276,4 +276,208 @@ fn the_trace_names_what_happened() {
         assert!(trace.contains(word), "{word} in {trace}");
     }
     assert!(net.take_trace().is_empty());
+}
+
+/// Drives some echoing workers on one network, in turn, until the callers are over.
+fn run_together(workers: &mut Vec<Echo>, net: &Net, callers: &mut [Caller]) {
+    let mut rounds = 0;
+    while callers.iter().any(|caller| net.state(caller.wire) == WireState::Open) {
+        rounds += 1;
+        assert!(rounds < 100_000, "the run does not end");
+        callers.iter_mut().for_each(|caller| caller.act(net));
+        for worker in workers.iter_mut() {
+            worker.io.run_kernel();
+            worker.turn();
+        }
+        net.advance(net.now() + 100_000);
+    }
+}
+
+fn together(seed: u64, faults: Faults, count: usize) -> (Vec<Echo>, Net) {
+    let (first, net) = Sim::new(seed, faults, 1, options()).expect("a simulation");
+    net.hold_clock();
+    let others = (1..count).map(|_| Sim::join(&net, 1, options()).expect("a worker"));
+    let ios: Vec<_> = std::iter::once(first).chain(others).collect();
+    let workers = ios.into_iter().map(|mut io| {
+        io.start_accept();
+        Echo {
+            io,
+            conns: HashMap::new(),
+            accepted: 0,
+            closed: 0,
+        }
+    });
+    (workers.collect(), net)
+}
+
+fn callers(net: &Net, count: usize) -> Vec<Caller> {
+    let caller = |number| Caller {
+        wire: net.connect(ListenerId(0)),
+        length: 1 + number * 211,
+        written: 0,
+        read: Vec::new(),
+    };
+    (0..count).map(caller).collect()
+}
+
+#[test]
+fn workers_share_a_network() {
+    let mut digests = Vec::new();
+    for seed in [1, 2, 1] {
+        let (mut workers, net) = together(seed, Faults::ROUGH, 3);
+        let mut callers = callers(&net, 30);
+        run_together(&mut workers, &net, &mut callers);
+        for caller in &callers {
+            assert_eq!(net.state(caller.wire), WireState::Eof);
+            assert!(caller.read == pattern(caller.length), "{} bytes", caller.length);
+        }
+        let accepted: Vec<_> = workers.iter().map(|worker| worker.accepted).collect();
+        assert_eq!(accepted.iter().sum::<usize>(), 30);
+        assert!(
+            accepted.iter().all(|count| *count > 0),
+            "chance spreads them: {accepted:?}"
+        );
+        digests.push(net.digest());
+    }
+    assert_eq!(digests[0], digests[2], "the same seed gives the same run");
+    assert_ne!(digests[0], digests[1]);
+}
+
+#[test]
+fn who_does_not_listen_gets_no_connection() {
+    let (mut workers, net) = together(1, Faults::NONE, 2);
+    workers[0].io.stop_accept();
+    let mut some = callers(&net, 10);
+    run_together(&mut workers, &net, &mut some);
+    assert_eq!((workers[0].accepted, workers[1].accepted), (0, 10));
+    let caught = callers(&net, 1);
+    net.run_wires();
+    assert_eq!(net.queued(caught[0].wire), Some(Some(1)), "it waits to be accepted");
+    drop(workers.pop());
+    assert_eq!(
+        net.state(caught[0].wire),
+        WireState::Reset,
+        "a worker takes its queue with it"
+    );
+    let late = callers(&net, 1);
+    net.run_wires();
+    net.run_wires();
+    assert_eq!(net.state(late[0].wire), WireState::Reset, "nobody listens");
+}
+
+#[test]
+fn a_held_clock_stands_still() {
+    let (mut workers, net) = together(1, Faults::NONE, 1);
+    net.after(1_000_000, |_| ());
+    for _ in 0..5 {
+        workers[0].turn();
+    }
+    assert!(net.now() < 100_000, "turns cost next to nothing and wait for nothing");
+    assert_eq!(net.next_time(), Some(1_000_000));
+    net.advance(1_000_000);
+    assert_eq!(net.next_time(), None);
+}
+
+/// A full completion queue delays completions; it loses none and changes no order.
+#[test]
+fn what_a_full_queue_held_back_comes_later() {
+    let faults = Faults {
+        held_completions: 1024,
+        ..Faults::NONE
+    };
+    let (mut io, net) = Sim::new(3, faults, 1, options()).expect("a simulation");
+    io.start_accept();
+    let wires: Vec<_> = (0..20).map(|_| net.connect(ListenerId(0))).collect();
+    let mut turns = Vec::new();
+    while turns.iter().sum::<usize>() < wires.len() {
+        let mut out = Vec::new();
+        io.turn(Some(io.now() + 1_000_000), &mut out).expect("a turn");
+        for (at, completion) in out.iter().enumerate() {
+            let Completion::Accepted(accepted) = completion else {
+                panic!("{completion:?}");
+            };
+            let place = turns.iter().sum::<usize>() + at;
+            assert_eq!(accepted.peer, net.address(wires[place]));
+        }
+        turns.push(out.len());
+        assert!(turns.last() > Some(&0), "a turn hands out something");
+    }
+    assert!(turns.len() > 1, "some were held back");
+    assert_eq!(net.faults().of(Fault::HeldCompletion), turns.len() as u64 - 1);
+}
+
+#[test]
+fn the_wall_clock_steps_and_the_monotonic_clock_does_not() {
+    let faults = Faults {
+        clock_steps: 512,
+        ..Faults::NONE
+    };
+    let (mut io, net) = Sim::new(5, faults, 1, options()).expect("a simulation");
+    let (mut forwards, mut backwards, mut steps) = (0, 0, 0);
+    let mut before = (io.now(), io.unix_time().0);
+    for _ in 0..100 {
+        io.turn(Some(io.now()), &mut Vec::new()).expect("a turn");
+        let now = (io.now(), io.unix_time().0);
+        assert!(now.0 > before.0 && now.0 < before.0 + 1_000_000);
+        forwards += usize::from(now.1 > before.1);
+        backwards += usize::from(now.1 < before.1);
+        steps += usize::from(now.1 != before.1);
+        before = now;
+    }
+    assert!(forwards > 10 && backwards > 10, "{forwards} and {backwards}");
+    assert!(net.faults().of(Fault::ClockStep) >= steps as u64);
+    net.set_wall_clock(-(1 << 40));
+    io.turn(Some(io.now()), &mut Vec::new()).expect("a turn");
+    assert_eq!(io.unix_time().0, 0, "there is nothing before 1970");
+}
+
+#[test]
+fn a_reset_takes_the_tail_that_was_not_read() {
+    for (lost_tails, left) in [(0, 5), (1024, 0)] {
+        let faults = Faults {
+            lost_tails,
+            ..Faults::NONE
+        };
+        let (mut io, net) = Sim::new(1, faults, 1, options()).expect("a simulation");
+        io.start_accept();
+        let wire = net.connect(ListenerId(0));
+        let mut out = Vec::new();
+        io.turn(None, &mut out).expect("a connection");
+        let Some(Completion::Accepted(accepted)) = out.pop() else {
+            panic!("{out:?}");
+        };
+        io.send(accepted.conn, b"reply".to_vec());
+        io.turn(None, &mut out).expect("the send");
+        io.close(accepted.conn, true);
+        io.turn(None, &mut out).expect("the close");
+        io.turn(Some(io.now() + 1_000), &mut out).expect("the reset");
+        assert_eq!((net.unread(wire), net.state(wire)), (left, WireState::Reset));
+    }
+}
+
+#[test]
+fn notices_tell_which_operation_met_what() {
+    let faults = Faults {
+        full_queue: 1024,
+        stalls: 1024,
+        ..Faults::ROUGH
+    };
+    let (mut io, net) = Sim::new(1, faults, 1, options()).expect("a simulation");
+    net.keep_notices();
+    io.start_accept();
+    let wire = net.connect(ListenerId(0));
+    net.write(wire, b"x");
+    let mut out = Vec::new();
+    while !out.iter().any(|it| matches!(it, Completion::Accepted(_))) {
+        io.turn(Some(io.now() + 1_000_000), &mut out).expect("a turn");
+    }
+    let notices: Vec<_> = net.take_notices().into_iter().map(|it| (it.wire, it.what)).collect();
+    for wanted in [
+        (None, What::Struck(Fault::FullQueue, Some(Operation::Accept))),
+        (Some(wire), What::Struck(Fault::Stall, None)),
+        (Some(wire), What::Did(Operation::Accept)),
+    ] {
+        assert!(notices.contains(&wanted), "{wanted:?} in {notices:?}");
+    }
+    assert!(net.take_notices().is_empty());
 }

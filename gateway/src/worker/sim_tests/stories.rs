@@ -224,3 +224,31 @@ fn a_refused_request_is_answered_before_its_body() {
         "no further request can follow an unread body"
     );
 }
+
+/// Once a reply behind which only the gateway wants to end (here: the connection is old) was followed by a close at once,
+/// so a client that had its next request on the way met a reset, which may take the reply away.
+#[test]
+fn a_request_that_meets_the_end_of_a_connection_does_not_reset_it() {
+    let mut config = Config::defaults(&Machine).expect("the defaults");
+    config.server.connections.max_age = Duration::ZERO;
+    let mut story = Story::with(&config);
+    let wire = story.net.connect(ListenerId(0));
+    const REQUEST: &[u8] = b"GET /health HTTP/1.1\r\nhost: sim\r\n\r\n";
+    story.net.write(wire, REQUEST);
+    for _ in 0..6 {
+        story.turn(STEP);
+    }
+    story.net.write(wire, REQUEST);
+    for _ in 0..6 {
+        story.turn(STEP);
+    }
+    let got = story.net.read(wire, 1 << 16);
+    assert_eq!(status(&got), Some(200));
+    assert!(got.windows(19).any(|window| window == b"connection: close\r\n"));
+    assert_eq!(story.net.state(wire), WireState::Eof);
+    story.net.finish(wire);
+    while story.worker.open > 0 {
+        story.turn(STEP);
+    }
+    assert!(story.net.now() < 1_000_000_000, "the client's FIN ends the wait");
+}
