@@ -279,7 +279,7 @@ fn the_trace_names_what_happened() {
 }
 
 /// Drives some echoing workers on one network, in turn, until the callers are over.
-fn run_together(workers: &mut Vec<Echo>, net: &Net, callers: &mut [Caller]) {
+fn run_together(workers: &mut [Echo], net: &Net, callers: &mut [Caller]) {
     let mut rounds = 0;
     while callers.iter().any(|caller| net.state(caller.wire) == WireState::Open) {
         rounds += 1;

@@ -196,7 +196,7 @@ impl Request {
     fn head(&mut self, method: &str, path: &str, extra: &str) {
         let version = if self.http10 { "1.0" } else { "1.1" };
         let key = match self.key {
-            Some(key) if self.max_tokens % 2 == 0 => format!("x-api-key: {key}\r\n"),
+            Some(key) if self.max_tokens.is_multiple_of(2) => format!("x-api-key: {key}\r\n"),
             Some(key) => format!("authorization: Bearer {key}\r\n"),
             None => String::new(),
         };
