@@ -33,3 +33,7 @@ pub mod json;
 pub mod log;
 pub mod metrics;
 pub mod put;
+
+// No part of the product: for measurements and fuzzing.
+#[doc(hidden)]
+pub mod doors;

@@ -1,16 +1,17 @@
 //! `/v1/messages` and `/v1/messages/count_tokens`: the Messages API, wire to internal.
 //!
-//! One walk over the parsed body. Nothing here performs I/O or knows the models. Invariant: a field is honoured, refused
+//! A body is read in one pass over its text ([`direct`]), or, where that meets anything unusual, by a walk over the tape
+//! here, which is the reference and the only one to refuse a body. Nothing here performs I/O or knows the models. Invariant: a field is honoured, refused
 //! at its path, or one of those that the API lets a server ignore; `null` is the same as absent, a known name given
 //! twice is refused.
 
-use phf::phf_map;
 use zerohop_engine::{Conversation, Role};
 
 use super::{
     ChatRequest, CountRequest, Dialect, Scratch, StreamOptions,
     fault::{Expected, Fault, Path, What},
     fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, tag},
+    names::Names,
     tape::{Entries, Items, Json, Value},
 };
 use crate::error::ApiError;
@@ -24,24 +25,25 @@ const BILLING_HEADER: &str = "x-anthropic-billing-header:";
 /// # Errors
 /// [`crate::error::ErrorKind::InvalidRequest`] with the path of the first fault.
 pub fn messages(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(ChatRequest, Ignored), ApiError> {
-    let read = |root: Value<'_>| {
-        let (found, conversation) = Walk::over(root, strict)?;
-        let request = ChatRequest {
-            dialect: Dialect::Anthropic,
-            model: found.model.ok_or_else(|| missing("model"))?,
-            conversation: conversation?,
-            temperature: found.temperature,
-            top_p: found.top_p,
-            top_k: found.top_k,
-            seed: None,
-            max_tokens: Some(found.max_tokens.ok_or_else(|| missing("max_tokens"))?),
-            stop: found.stop,
-            stream: found.stream.then_some(StreamOptions { include_usage: true }),
-        };
-        Ok((request, found.ignored))
-    };
+    match messages_directly(body, scratch, strict) {
+        Some(found) => Ok(found),
+        None => messages_by_tape(body, scratch, strict),
+    }
+}
+
+/// As [`messages`], in one pass; `None` says nothing about the body.
+pub(crate) fn messages_directly(body: &[u8], scratch: &mut Scratch, strict: bool) -> Option<(ChatRequest, Ignored)> {
+    scratch.directly(body, |cursor| Walk::directly(cursor, strict)?.chat().ok())
+}
+
+/// As [`messages`], always by the tape.
+pub(crate) fn messages_by_tape(
+    body: &[u8],
+    scratch: &mut Scratch,
+    strict: bool,
+) -> Result<(ChatRequest, Ignored), ApiError> {
     scratch
-        .with(body, read)
+        .with(body, |root| Walk::over(root, strict)?.chat())
         .map_err(|fault| fault.into_error(Dialect::Anthropic))
 }
 
@@ -51,16 +53,29 @@ pub fn messages(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(Cha
 /// # Errors
 /// As [`messages`].
 pub fn count_tokens(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(CountRequest, Ignored), ApiError> {
-    let read = |root: Value<'_>| {
-        let (found, conversation) = Walk::over(root, strict)?;
-        let request = CountRequest {
-            model: found.model.ok_or_else(|| missing("model"))?,
-            conversation: conversation?,
-        };
-        Ok((request, found.ignored))
-    };
+    match count_tokens_directly(body, scratch, strict) {
+        Some(found) => Ok(found),
+        None => count_tokens_by_tape(body, scratch, strict),
+    }
+}
+
+/// As [`count_tokens`], in one pass; `None` says nothing about the body.
+pub(crate) fn count_tokens_directly(
+    body: &[u8],
+    scratch: &mut Scratch,
+    strict: bool,
+) -> Option<(CountRequest, Ignored)> {
+    scratch.directly(body, |cursor| Walk::directly(cursor, strict)?.count().ok())
+}
+
+/// As [`count_tokens`], always by the tape.
+pub(crate) fn count_tokens_by_tape(
+    body: &[u8],
+    scratch: &mut Scratch,
+    strict: bool,
+) -> Result<(CountRequest, Ignored), ApiError> {
     scratch
-        .with(body, read)
+        .with(body, |root| Walk::over(root, strict)?.count())
         .map_err(|fault| fault.into_error(Dialect::Anthropic))
 }
 
@@ -101,41 +116,55 @@ enum Name {
     Speed,
 }
 
-static TOP: phf::Map<&'static str, Name> = phf_map! {
-    "model" => Name::Model,
-    "messages" => Name::Messages,
-    "max_tokens" => Name::MaxTokens,
-    "system" => Name::System,
-    "stream" => Name::Stream,
-    "stop_sequences" => Name::StopSequences,
-    "temperature" => Name::Temperature,
-    "top_p" => Name::TopP,
-    "top_k" => Name::TopK,
-    "thinking" => Name::Thinking,
-    "output_config" => Name::OutputConfig,
-    "tools" => Name::Tools,
-    "tool_choice" => Name::ToolChoice,
-    "output_format" => Name::OutputFormat,
-    "mcp_servers" => Name::McpServers,
-    "thread" => Name::Thread,
-    "fallbacks" => Name::Fallbacks,
-    "compaction" => Name::Compaction,
-    "billing_policy" => Name::BillingPolicy,
-    "metadata" => Name::Metadata,
-    "service_tier" => Name::ServiceTier,
-    "cache_control" => Name::CacheControl,
-    "context_management" => Name::ContextManagement,
-    "container" => Name::Container,
-    "diagnostics" => Name::Diagnostics,
-    "inference_geo" => Name::InferenceGeo,
-    "speed" => Name::Speed,
-};
+/// Hints to the vendor's own service.
+macro_rules! hint {
+    () => {
+        Name::Metadata
+            | Name::ServiceTier
+            | Name::CacheControl
+            | Name::ContextManagement
+            | Name::Container
+            | Name::Diagnostics
+            | Name::InferenceGeo
+            | Name::Speed
+    };
+}
 
-static ROLES: phf::Map<&'static str, Role> = phf_map! {
-    "user" => Role::User,
-    "assistant" => Role::Assistant,
-    "system" => Role::System,
-};
+static TOP: Names<Name, 27> = Names::new([
+    ("model", Name::Model),
+    ("messages", Name::Messages),
+    ("max_tokens", Name::MaxTokens),
+    ("system", Name::System),
+    ("stream", Name::Stream),
+    ("stop_sequences", Name::StopSequences),
+    ("temperature", Name::Temperature),
+    ("top_p", Name::TopP),
+    ("top_k", Name::TopK),
+    ("thinking", Name::Thinking),
+    ("output_config", Name::OutputConfig),
+    ("tools", Name::Tools),
+    ("tool_choice", Name::ToolChoice),
+    ("output_format", Name::OutputFormat),
+    ("mcp_servers", Name::McpServers),
+    ("thread", Name::Thread),
+    ("fallbacks", Name::Fallbacks),
+    ("compaction", Name::Compaction),
+    ("billing_policy", Name::BillingPolicy),
+    ("metadata", Name::Metadata),
+    ("service_tier", Name::ServiceTier),
+    ("cache_control", Name::CacheControl),
+    ("context_management", Name::ContextManagement),
+    ("container", Name::Container),
+    ("diagnostics", Name::Diagnostics),
+    ("inference_geo", Name::InferenceGeo),
+    ("speed", Name::Speed),
+]);
+
+static ROLES: Names<Role, 3> = Names::new([
+    ("user", Role::User),
+    ("assistant", Role::Assistant),
+    ("system", Role::System),
+]);
 
 /// What becomes of a content block.
 #[derive(Debug, Clone, Copy)]
@@ -146,31 +175,31 @@ enum Block {
     NotYet,
 }
 
-static BLOCKS: phf::Map<&'static str, Block> = phf_map! {
-    "text" => Block::Text,
-    "thinking" => Block::Thinking,
-    "redacted_thinking" => Block::Thinking,
-    "image" => Block::NotYet,
-    "document" => Block::NotYet,
-    "search_result" => Block::NotYet,
-    "tool_use" => Block::NotYet,
-    "tool_result" => Block::NotYet,
-    "tool_reference" => Block::NotYet,
-    "tool_addition" => Block::NotYet,
-    "tool_removal" => Block::NotYet,
-    "server_tool_use" => Block::NotYet,
-    "web_search_tool_result" => Block::NotYet,
-    "web_fetch_tool_result" => Block::NotYet,
-    "code_execution_tool_result" => Block::NotYet,
-    "bash_code_execution_tool_result" => Block::NotYet,
-    "text_editor_code_execution_tool_result" => Block::NotYet,
-    "tool_search_tool_result" => Block::NotYet,
-    "mcp_tool_use" => Block::NotYet,
-    "mcp_tool_result" => Block::NotYet,
-    "container_upload" => Block::NotYet,
-    "compaction" => Block::NotYet,
-    "fallback" => Block::NotYet,
-};
+static BLOCKS: Names<Block, 23> = Names::new([
+    ("text", Block::Text),
+    ("thinking", Block::Thinking),
+    ("redacted_thinking", Block::Thinking),
+    ("image", Block::NotYet),
+    ("document", Block::NotYet),
+    ("search_result", Block::NotYet),
+    ("tool_use", Block::NotYet),
+    ("tool_result", Block::NotYet),
+    ("tool_reference", Block::NotYet),
+    ("tool_addition", Block::NotYet),
+    ("tool_removal", Block::NotYet),
+    ("server_tool_use", Block::NotYet),
+    ("web_search_tool_result", Block::NotYet),
+    ("web_fetch_tool_result", Block::NotYet),
+    ("code_execution_tool_result", Block::NotYet),
+    ("bash_code_execution_tool_result", Block::NotYet),
+    ("text_editor_code_execution_tool_result", Block::NotYet),
+    ("tool_search_tool_result", Block::NotYet),
+    ("mcp_tool_use", Block::NotYet),
+    ("mcp_tool_result", Block::NotYet),
+    ("container_upload", Block::NotYet),
+    ("compaction", Block::NotYet),
+    ("fallback", Block::NotYet),
+]);
 
 /// What the walk has met so far.
 #[derive(Default)]
@@ -189,9 +218,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// Everything but the prompt is checked in the order of the body; a prompt that is missing or empty is the second
-    /// result, so that a missing model is told first.
-    fn over(root: Value<'_>, strict: bool) -> Result<(Self, Result<Conversation, Fault>), Fault> {
+    /// Everything is checked in the order of the body.
+    fn over(root: Value<'_>, strict: bool) -> Result<Self, Fault> {
         let mut walk = Self {
             strict,
             ..Self::default()
@@ -201,7 +229,7 @@ impl Walk {
             let path = Path::Root.key(key);
             match TOP.get(key) {
                 None => walk.ignored.meet(&path, strict)?,
-                Some(&name) => {
+                Some(name) => {
                     seen.once(name as u8, &path)?;
                     if let Some(field) = Field::new(value, &path).present() {
                         walk.top(name, field)?;
@@ -209,12 +237,43 @@ impl Walk {
                 }
             }
         }
-        let path = Path::Root.key("messages");
-        let conversation = match walk.prompt.take() {
-            None => Err(path.is(What::Missing)),
-            Some(prompt) => prompt.finish(std::mem::take(&mut walk.system), &path),
+        Ok(walk)
+    }
+
+    /// The request, once the whole body was read. A missing model is told first.
+    fn chat(mut self) -> Result<(ChatRequest, Ignored), Fault> {
+        let conversation = self.conversation();
+        let request = ChatRequest {
+            dialect: Dialect::Anthropic,
+            model: self.model.ok_or_else(|| missing("model"))?,
+            conversation: conversation?,
+            temperature: self.temperature,
+            top_p: self.top_p,
+            top_k: self.top_k,
+            seed: None,
+            max_tokens: Some(self.max_tokens.ok_or_else(|| missing("max_tokens"))?),
+            stop: self.stop,
+            stream: self.stream.then_some(StreamOptions { include_usage: true }),
         };
-        Ok((walk, conversation))
+        Ok((request, self.ignored))
+    }
+
+    /// As [`Self::chat`], for a count.
+    fn count(mut self) -> Result<(CountRequest, Ignored), Fault> {
+        let conversation = self.conversation();
+        let request = CountRequest {
+            model: self.model.ok_or_else(|| missing("model"))?,
+            conversation: conversation?,
+        };
+        Ok((request, self.ignored))
+    }
+
+    fn conversation(&mut self) -> Result<Conversation, Fault> {
+        let path = Path::Root.key("messages");
+        match self.prompt.take() {
+            None => Err(path.is(What::Missing)),
+            Some(prompt) => prompt.finish(std::mem::take(&mut self.system), &path),
+        }
     }
 
     fn top(&mut self, name: Name, field: Field<'_, '_>) -> Result<(), Fault> {
@@ -236,15 +295,7 @@ impl Walk {
             Name::OutputFormat | Name::Thread | Name::Fallbacks | Name::Compaction | Name::BillingPolicy => {
                 field.only(Neutral::Null)?;
             }
-            // Hints to the vendor's own service.
-            Name::Metadata
-            | Name::ServiceTier
-            | Name::CacheControl
-            | Name::ContextManagement
-            | Name::Container
-            | Name::Diagnostics
-            | Name::InferenceGeo
-            | Name::Speed => {}
+            hint!() => {}
         }
         Ok(())
     }
@@ -414,7 +465,6 @@ fn read_role(field: Field<'_, '_>) -> Result<Role, Fault> {
     let name = field.str()?;
     ROLES
         .get(name)
-        .copied()
         .ok_or_else(|| field.path.is(What::OneOf(NAMES, name.into())))
 }
 
@@ -424,7 +474,7 @@ fn block_type(entries: Entries<'_>, path: &Path<'_>) -> Result<Block, Fault> {
     let name = tag(entries, "type", path)?;
     match BLOCKS.get(name) {
         Some(Block::NotYet) => Err(path.key("type").is(What::ValueNotYet(name.into()))),
-        Some(&block) => Ok(block),
+        Some(block) => Ok(block),
         None => Err(path.key("type").is(What::OneOf(NAMES, name.into()))),
     }
 }
@@ -453,6 +503,9 @@ fn not_yet_or_unknown(name: &str, names: &'static [&'static str], object: &Path<
         What::OneOf(names, name.into())
     })
 }
+
+// Behind the macro that it uses.
+mod direct;
 
 #[cfg(test)]
 #[path = "anthropic_tests.rs"]

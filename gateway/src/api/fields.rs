@@ -40,6 +40,14 @@ impl Ignored {
         }
         Ok(())
     }
+
+    /// Counts what `inner` has as well, which was met later.
+    pub(crate) fn then(&mut self, inner: Self) {
+        self.count += inner.count;
+        if self.first.is_none() {
+            self.first = inner.first;
+        }
+    }
 }
 
 /// A value and where it stands.

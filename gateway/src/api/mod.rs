@@ -4,9 +4,12 @@
 //! refused while it was made, never dropped.
 
 pub mod anthropic;
+mod cursor;
 mod fault;
 mod fields;
 mod locate;
+mod names;
+mod number;
 pub mod openai;
 mod tape;
 

@@ -1,16 +1,17 @@
 //! `/v1/chat/completions`: the Chat Completions API, wire to internal.
 //!
-//! One walk over the parsed body. Nothing here performs I/O or knows the models. Invariant: a field is honoured, refused
+//! A body is read in one pass over its text ([`direct`]), or, where that meets anything unusual, by a walk over the tape
+//! here, which is the reference and the only one to refuse a body. Nothing here performs I/O or knows the models. Invariant: a field is honoured, refused
 //! at its path, or one of those that the API lets a server ignore; `null` is the same as absent, a known name given
 //! twice is refused.
 
-use phf::phf_map;
 use zerohop_engine::Role;
 
 use super::{
     ChatRequest, Dialect, Scratch, StreamOptions,
     fault::{Expected, Fault, Path, What},
     fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, find, tag},
+    names::Names,
     tape::{Items, Json, Value},
 };
 use crate::error::ApiError;
@@ -20,8 +21,25 @@ use crate::error::ApiError;
 /// # Errors
 /// [`crate::error::ErrorKind::InvalidRequest`] with the path of the first fault.
 pub fn chat(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(ChatRequest, Ignored), ApiError> {
+    match chat_directly(body, scratch, strict) {
+        Some(found) => Ok(found),
+        None => chat_by_tape(body, scratch, strict),
+    }
+}
+
+/// As [`chat`], in one pass; `None` says nothing about the body.
+pub(crate) fn chat_directly(body: &[u8], scratch: &mut Scratch, strict: bool) -> Option<(ChatRequest, Ignored)> {
+    scratch.directly(body, |cursor| Walk::directly(cursor, strict)?.finish().ok())
+}
+
+/// As [`chat`], always by the tape.
+pub(crate) fn chat_by_tape(
+    body: &[u8],
+    scratch: &mut Scratch,
+    strict: bool,
+) -> Result<(ChatRequest, Ignored), ApiError> {
     scratch
-        .with(body, |root| Walk::over(root, strict))
+        .with(body, |root| Walk::over(root, strict)?.finish())
         .map_err(|fault| fault.into_error(Dialect::OpenAi))
 }
 
@@ -86,73 +104,93 @@ enum Name {
     ContinueFinalMessage,
 }
 
-static TOP: phf::Map<&'static str, Name> = phf_map! {
-    "model" => Name::Model,
-    "messages" => Name::Messages,
-    "stream" => Name::Stream,
-    "stream_options" => Name::StreamOptions,
-    "max_completion_tokens" => Name::MaxCompletionTokens,
-    "max_tokens" => Name::MaxTokens,
-    "temperature" => Name::Temperature,
-    "top_p" => Name::TopP,
-    "top_k" => Name::TopK,
-    "stop" => Name::Stop,
-    "seed" => Name::Seed,
-    "n" => Name::N,
-    "logprobs" => Name::Logprobs,
-    "top_logprobs" => Name::TopLogprobs,
-    "logit_bias" => Name::LogitBias,
-    "frequency_penalty" => Name::FrequencyPenalty,
-    "presence_penalty" => Name::PresencePenalty,
-    "response_format" => Name::ResponseFormat,
-    "tools" => Name::Tools,
-    "tool_choice" => Name::ToolChoice,
-    "functions" => Name::Functions,
-    "function_call" => Name::FunctionCall,
-    "audio" => Name::Audio,
-    "modalities" => Name::Modalities,
-    "web_search_options" => Name::WebSearchOptions,
-    "moderation" => Name::Moderation,
-    "min_p" => Name::MinP,
-    "repetition_penalty" => Name::RepetitionPenalty,
-    "min_tokens" => Name::MinTokens,
-    "ignore_eos" => Name::IgnoreEos,
-    "stop_token_ids" => Name::StopTokenIds,
-    "chat_template_kwargs" => Name::ChatTemplateKwargs,
-    "structured_outputs" => Name::StructuredOutputs,
-    "guided_json" => Name::GuidedJson,
-    "guided_regex" => Name::GuidedRegex,
-    "guided_choice" => Name::GuidedChoice,
-    "guided_grammar" => Name::GuidedGrammar,
-    "grammar" => Name::Grammar,
-    "json_schema" => Name::JsonSchema,
-    "echo" => Name::Echo,
-    "prompt_logprobs" => Name::PromptLogprobs,
-    "parallel_tool_calls" => Name::ParallelToolCalls,
-    "reasoning_effort" => Name::ReasoningEffort,
-    "user" => Name::User,
-    "safety_identifier" => Name::SafetyIdentifier,
-    "metadata" => Name::Metadata,
-    "store" => Name::Store,
-    "prompt_cache_key" => Name::PromptCacheKey,
-    "prompt_cache_options" => Name::PromptCacheOptions,
-    "prompt_cache_retention" => Name::PromptCacheRetention,
-    "service_tier" => Name::ServiceTier,
-    "verbosity" => Name::Verbosity,
-    "prediction" => Name::Prediction,
-    "add_generation_prompt" => Name::AddGenerationPrompt,
-    "continue_final_message" => Name::ContinueFinalMessage,
-};
+/// Hints to the vendor's own service, wishes about tools where there are none, and what always holds here.
+macro_rules! hint {
+    () => {
+        Name::ParallelToolCalls
+            | Name::ReasoningEffort
+            | Name::User
+            | Name::SafetyIdentifier
+            | Name::Metadata
+            | Name::Store
+            | Name::PromptCacheKey
+            | Name::PromptCacheOptions
+            | Name::PromptCacheRetention
+            | Name::ServiceTier
+            | Name::Verbosity
+            | Name::Prediction
+            | Name::AddGenerationPrompt
+            | Name::ContinueFinalMessage
+    };
+}
+
+static TOP: Names<Name, 55> = Names::new([
+    ("model", Name::Model),
+    ("messages", Name::Messages),
+    ("stream", Name::Stream),
+    ("stream_options", Name::StreamOptions),
+    ("max_completion_tokens", Name::MaxCompletionTokens),
+    ("max_tokens", Name::MaxTokens),
+    ("temperature", Name::Temperature),
+    ("top_p", Name::TopP),
+    ("top_k", Name::TopK),
+    ("stop", Name::Stop),
+    ("seed", Name::Seed),
+    ("n", Name::N),
+    ("logprobs", Name::Logprobs),
+    ("top_logprobs", Name::TopLogprobs),
+    ("logit_bias", Name::LogitBias),
+    ("frequency_penalty", Name::FrequencyPenalty),
+    ("presence_penalty", Name::PresencePenalty),
+    ("response_format", Name::ResponseFormat),
+    ("tools", Name::Tools),
+    ("tool_choice", Name::ToolChoice),
+    ("functions", Name::Functions),
+    ("function_call", Name::FunctionCall),
+    ("audio", Name::Audio),
+    ("modalities", Name::Modalities),
+    ("web_search_options", Name::WebSearchOptions),
+    ("moderation", Name::Moderation),
+    ("min_p", Name::MinP),
+    ("repetition_penalty", Name::RepetitionPenalty),
+    ("min_tokens", Name::MinTokens),
+    ("ignore_eos", Name::IgnoreEos),
+    ("stop_token_ids", Name::StopTokenIds),
+    ("chat_template_kwargs", Name::ChatTemplateKwargs),
+    ("structured_outputs", Name::StructuredOutputs),
+    ("guided_json", Name::GuidedJson),
+    ("guided_regex", Name::GuidedRegex),
+    ("guided_choice", Name::GuidedChoice),
+    ("guided_grammar", Name::GuidedGrammar),
+    ("grammar", Name::Grammar),
+    ("json_schema", Name::JsonSchema),
+    ("echo", Name::Echo),
+    ("prompt_logprobs", Name::PromptLogprobs),
+    ("parallel_tool_calls", Name::ParallelToolCalls),
+    ("reasoning_effort", Name::ReasoningEffort),
+    ("user", Name::User),
+    ("safety_identifier", Name::SafetyIdentifier),
+    ("metadata", Name::Metadata),
+    ("store", Name::Store),
+    ("prompt_cache_key", Name::PromptCacheKey),
+    ("prompt_cache_options", Name::PromptCacheOptions),
+    ("prompt_cache_retention", Name::PromptCacheRetention),
+    ("service_tier", Name::ServiceTier),
+    ("verbosity", Name::Verbosity),
+    ("prediction", Name::Prediction),
+    ("add_generation_prompt", Name::AddGenerationPrompt),
+    ("continue_final_message", Name::ContinueFinalMessage),
+]);
 
 /// Whose message it is; `None` for those that come with tools.
-static ROLES: phf::Map<&'static str, Option<Role>> = phf_map! {
-    "system" => Some(Role::System),
-    "developer" => Some(Role::System),
-    "user" => Some(Role::User),
-    "assistant" => Some(Role::Assistant),
-    "tool" => None,
-    "function" => None,
-};
+static ROLES: Names<Option<Role>, 6> = Names::new([
+    ("system", Some(Role::System)),
+    ("developer", Some(Role::System)),
+    ("user", Some(Role::User)),
+    ("assistant", Some(Role::Assistant)),
+    ("tool", None),
+    ("function", None),
+]);
 
 /// What becomes of a content part.
 #[derive(Debug, Clone, Copy)]
@@ -163,14 +201,14 @@ enum Part {
     NotYet,
 }
 
-static PARTS: phf::Map<&'static str, Part> = phf_map! {
-    "text" => Part::Text,
-    "refusal" => Part::Refusal,
-    "image_url" => Part::NotYet,
-    "input_audio" => Part::NotYet,
-    "video_url" => Part::NotYet,
-    "file" => Part::NotYet,
-};
+static PARTS: Names<Part, 6> = Names::new([
+    ("text", Part::Text),
+    ("refusal", Part::Refusal),
+    ("image_url", Part::NotYet),
+    ("input_audio", Part::NotYet),
+    ("video_url", Part::NotYet),
+    ("file", Part::NotYet),
+]);
 
 /// What the walk has met so far.
 #[derive(Default)]
@@ -192,7 +230,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn over(root: Value<'_>, strict: bool) -> Result<(ChatRequest, Ignored), Fault> {
+    fn over(root: Value<'_>, strict: bool) -> Result<Self, Fault> {
         let mut walk = Self {
             strict,
             ..Self::default()
@@ -202,7 +240,7 @@ impl Walk {
             let path = Path::Root.key(key);
             match TOP.get(key) {
                 None => walk.ignored.meet(&path, strict)?,
-                Some(&name) => {
+                Some(name) => {
                     seen.once(name as u8, &path)?;
                     if let Some(field) = Field::new(value, &path).present() {
                         walk.top(name, field)?;
@@ -210,7 +248,7 @@ impl Walk {
                 }
             }
         }
-        walk.finish()
+        Ok(walk)
     }
 
     fn finish(self) -> Result<(ChatRequest, Ignored), Fault> {
@@ -282,21 +320,7 @@ impl Walk {
             | Name::Grammar
             | Name::JsonSchema
             | Name::PromptLogprobs => field.only(Neutral::Null)?,
-            // Hints to the vendor's own service, wishes about tools where there are none, and what always holds here.
-            Name::ParallelToolCalls
-            | Name::ReasoningEffort
-            | Name::User
-            | Name::SafetyIdentifier
-            | Name::Metadata
-            | Name::Store
-            | Name::PromptCacheKey
-            | Name::PromptCacheOptions
-            | Name::PromptCacheRetention
-            | Name::ServiceTier
-            | Name::Verbosity
-            | Name::Prediction
-            | Name::AddGenerationPrompt
-            | Name::ContinueFinalMessage => {}
+            hint!() => {}
         }
         Ok(())
     }
@@ -418,7 +442,7 @@ fn content_missing(content: Option<Value<'_>>, path: &Path<'_>) -> Fault {
 fn role(name: &str, message: &Path<'_>) -> Result<Role, Fault> {
     const NAMES: &[&str] = &["system", "developer", "user", "assistant"];
     match ROLES.get(name) {
-        Some(&Some(role)) => Ok(role),
+        Some(Some(role)) => Ok(role),
         Some(None) => Err(message.key("role").is(What::ValueNotYet(name.into()))),
         None => Err(message.key("role").is(What::OneOf(NAMES, name.into()))),
     }
@@ -496,6 +520,9 @@ fn modalities(field: Field<'_, '_>) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+// Behind the macro that it uses.
+mod direct;
 
 #[cfg(test)]
 #[path = "openai_tests.rs"]

@@ -6,15 +6,14 @@
 
 use simd_json::{Buffers, ErrorType, INPUT_PADDING, Node, StaticNode, Tape};
 
-use super::{fault::Fault, locate};
+use zerohop_simd::Level;
+
+use super::{cursor::Cursor, fault::Fault, locate};
 
 /// Levels of arrays and objects within each other. Real requests have about ten (a tool's schema).
 pub(crate) const MAX_DEPTH: usize = 128;
 
-/// Up to this size no body is counted before it is parsed: its tape cannot exceed 24 MiB.
-const UNCOUNTED: usize = 1 << 20;
-
-/// Bytes outside strings that a larger body may have, so that its tape stays below 96 MiB. 100,000 messages of one block
+/// Bytes outside strings that a body may have, so that its tape stays below 96 MiB. 100,000 messages of one block
 /// each have 3 million.
 const MAX_STRUCTURE: usize = 4 << 20;
 
@@ -27,6 +26,8 @@ pub struct Scratch {
     buffers: Buffers,
     padded: Vec<u8>,
     tape: Tape<'static>,
+    level: Level,
+    unescaped: String,
 }
 
 impl Default for Scratch {
@@ -35,18 +36,37 @@ impl Default for Scratch {
             buffers: Buffers::with_max_depth(0, MAX_DEPTH),
             padded: Vec::new(),
             tape: Tape(Vec::new()),
+            level: Level::best(),
+            unescaped: String::new(),
         }
     }
 }
 
 impl Scratch {
+    /// Reads `body` as text, in one pass and without a tape. `None`: [`Self::with`] has to say what it is.
+    pub(crate) fn directly<T>(
+        &mut self,
+        body: &[u8],
+        read: impl FnOnce(&mut Cursor<'_, '_>) -> Option<T>,
+    ) -> Option<T> {
+        if has_too_many_values(body) {
+            return None;
+        }
+        let mut cursor = Cursor::new(body, self.level, &mut self.unescaped)?;
+        let result = read(&mut cursor);
+        if self.unescaped.capacity() > KEEP_BYTES {
+            self.unescaped = String::new();
+        }
+        result
+    }
+
     /// Parses `body` and hands its root to `read`; the values end with the call.
     pub(crate) fn with<T>(
         &mut self,
         body: &[u8],
         read: impl for<'a> FnOnce(Value<'a>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        if body.len() > UNCOUNTED && structure(body) > MAX_STRUCTURE {
+        if has_too_many_values(body) {
             return Err(Fault::at_root("has too many values"));
         }
         self.padded.clear();
@@ -75,6 +95,11 @@ impl Scratch {
             *self = Self::default();
         }
     }
+}
+
+/// Whether the tape of this body could be larger than is allowed.
+fn has_too_many_values(body: &[u8]) -> bool {
+    body.len() > MAX_STRUCTURE && structure(body) > MAX_STRUCTURE
 }
 
 /// How many bytes lie outside strings and are not white space: an upper bound of the places that the parser indexes.
@@ -121,6 +146,11 @@ pub(crate) enum Json<'a> {
 }
 
 impl<'a> Value<'a> {
+    /// The value that these nodes begin with.
+    pub(crate) fn new(nodes: &'a [Node<'a>]) -> Self {
+        Self(nodes)
+    }
+
     pub(crate) fn json(self) -> Json<'a> {
         match self.0.first() {
             Some(&Node::String(text)) => Json::Str(text),

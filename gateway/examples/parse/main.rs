@@ -1,0 +1,87 @@
+//! How long it takes to read a request, each way by itself: `cargo xtask bench parse` runs it and makes the table.
+//!
+//! Prints one JSON object a line. CPU time of this thread; a round measures every way once, so that what disturbs the
+//! machine disturbs all alike. Invariant: before anything is measured, each way has read each body whole.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout)]
+
+mod bodies;
+mod ways;
+
+use std::hint::black_box;
+
+use bodies::Body;
+use rustix::time::{ClockId, clock_gettime};
+use ways::WAYS;
+
+/// How long one measurement takes, about.
+const SLICE_NANOS: u64 = 300_000;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
+    // Only one way, for a profiler.
+    let only = arguments.next();
+    for body in bodies::all() {
+        measure(&body, rounds, only.as_deref());
+    }
+}
+
+fn measure(body: &Body, rounds: u32, only: Option<&str>) {
+    let mut ways: Vec<_> = WAYS
+        .iter()
+        .filter(|(name, _)| only.is_none_or(|only| only == *name))
+        .map(|(name, make)| (*name, make(body), Vec::new()))
+        .collect();
+    let repeats: Vec<u64> = ways.iter_mut().map(|(_, read, _)| repeats(read)).collect();
+    for _ in 0..rounds {
+        for ((_, read, samples), &repeats) in ways.iter_mut().zip(&repeats) {
+            samples.push(nanos(read, repeats));
+        }
+    }
+    for (name, _, mut samples) in ways {
+        samples.sort_by(f64::total_cmp);
+        let line = serde_json::json!({
+            "body": body.name,
+            "dialect": body.dialect.name(),
+            "bytes": body.bytes.len(),
+            "beyond_ascii": body.bytes.iter().filter(|byte| !byte.is_ascii()).count(),
+            "backslashes": body.bytes.iter().filter(|&&byte| byte == b'\\').count(),
+            "way": name,
+            "least": samples[0],
+            "median": samples[samples.len() / 2],
+        });
+        println!("{line}");
+    }
+}
+
+/// How often to read within one measurement.
+fn repeats(read: &mut impl FnMut() -> usize) -> u64 {
+    nanos(read, 20);
+    let once = nanos(read, 20).max(1.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a few nanoseconds"
+    )]
+    let once = once as u64;
+    (SLICE_NANOS / once).max(1)
+}
+
+/// CPU time of one reading, in nanoseconds.
+fn nanos(read: &mut impl FnMut() -> usize, repeats: u64) -> f64 {
+    let begun = cpu();
+    for _ in 0..repeats {
+        black_box(read());
+    }
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    {
+        (cpu() - begun) as f64 / repeats as f64
+    }
+}
+
+/// CPU time of this thread so far, in nanoseconds.
+fn cpu() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}

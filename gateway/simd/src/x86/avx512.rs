@@ -1,0 +1,171 @@
+//! 64 bytes at a time, tails included: lanes beyond the slice are masked off and not read.
+//!
+//! Invariant: loads take lanes that lie in the slice; stores go to capacity that was reserved just before.
+
+use std::arch::x86_64::{
+    __m512i, _mm512_cmpeq_epi8_mask, _mm512_cmplt_epu8_mask, _mm512_loadu_si512, _mm512_mask_blend_epi8,
+    _mm512_maskz_compress_epi8, _mm512_maskz_loadu_epi8, _mm512_movepi8_mask, _mm512_permutex2var_epi8,
+    _mm512_set1_epi8, _mm512_storeu_si512,
+};
+
+use crate::{
+    escape::{SHORT, Stop},
+    plain,
+};
+
+const WIDTH: usize = 64;
+
+/// Lanes with an even number.
+const EVEN: u64 = 0x5555_5555_5555_5555;
+
+/// The bytes from `at` on, zeros behind the end of the slice; `None` at its end.
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
+#[inline]
+fn load(bytes: &[u8], at: usize) -> Option<__m512i> {
+    let rest = bytes.get(at..)?;
+    if let Some(chunk) = rest.first_chunk::<WIDTH>() {
+        // SAFETY: 64 bytes are readable behind the reference; the load needs no alignment.
+        return Some(unsafe { _mm512_loadu_si512(chunk.as_ptr().cast()) });
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    // SAFETY: only as many lanes are read as `rest` has bytes, fewer than 64; a lane that is masked off is not touched.
+    Some(unsafe { _mm512_maskz_loadu_epi8(low(rest.len()), rest.as_ptr().cast()) })
+}
+
+/// The lowest `count` bits.
+fn low(count: usize) -> u64 {
+    if count < WIDTH { (1 << count) - 1 } else { u64::MAX }
+}
+
+/// A bit for each byte that equals this one.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn equal(vector: __m512i, byte: u8) -> u64 {
+    _mm512_cmpeq_epi8_mask(vector, _mm512_set1_epi8(byte.cast_signed()))
+}
+
+/// A bit for each byte below this one.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn below(vector: __m512i, byte: u8) -> u64 {
+    _mm512_cmplt_epu8_mask(vector, _mm512_set1_epi8(byte.cast_signed()))
+}
+
+/// See [`crate::Level::special`].
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2")]
+pub(super) fn special(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(vector) = load(bytes, at) {
+        let mask = below(vector, 0x20) | equal(vector, b'"') | equal(vector, b'\\');
+        if mask != 0 {
+            // The zeros behind the end count as controls: there is the end.
+            return at + mask.trailing_zeros() as usize;
+        }
+        at += WIDTH;
+    }
+    bytes.len()
+}
+
+/// See [`crate::Level::space`].
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2")]
+pub(super) fn space(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(vector) = load(bytes, at) {
+        let mask = !(equal(vector, b' ') | equal(vector, b'\t') | equal(vector, b'\n') | equal(vector, b'\r'));
+        if mask != 0 {
+            return at + mask.trailing_zeros() as usize;
+        }
+        at += WIDTH;
+    }
+    bytes.len()
+}
+
+/// See [`crate::Level::unescape`]. Short escapes are resolved 64 bytes at a time, however many there are: the character
+/// behind each backslash is looked up and the backslashes are squeezed out.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+pub(super) fn unescape(bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Stop> {
+    let mut at = 0;
+    // At `at` never stands the second byte of an escape.
+    while let Some(vector) = load(bytes, at) {
+        let backslash = equal(vector, b'\\');
+        let starts = starts(backslash);
+        let escaped = starts << 1;
+        let end = (equal(vector, b'"') | below(vector, 0x20)) & !escaped;
+        let mut count = end.trailing_zeros() as usize;
+        // An escape whose second byte is not here waits for the next round.
+        if count == WIDTH && starts >> (WIDTH - 1) == 1 {
+            count = WIDTH - 1;
+        }
+        let (named, odd) = names(vector, escaped & low(count));
+        if odd != 0 {
+            // One that is not short: what is before it, then the escape by itself.
+            let before = odd.trailing_zeros() as usize - 1;
+            push(out, named, low(before) & !starts);
+            at += before;
+            at += plain::escape(&bytes[at..], out)?;
+            continue;
+        }
+        push(out, named, low(count) & !starts);
+        at += count;
+        if end & low(count + 1) != 0 {
+            return match bytes.get(at) {
+                Some(b'"') => Ok(at + 1),
+                Some(_) => Err(Stop::Control),
+                // The zeros behind the end count as controls.
+                None => Err(Stop::Unterminated),
+            };
+        }
+    }
+    Err(Stop::Unterminated)
+}
+
+/// Which of these backslashes begin an escape: in each run of them every second one, from its first on.
+fn starts(backslash: u64) -> u64 {
+    let first = backslash & !(backslash << 1);
+    // Adding the first one of a run carries through it and leaves zeros.
+    let from_even = backslash & !backslash.wrapping_add(first & EVEN);
+    let from_odd = backslash ^ from_even;
+    from_even & EVEN | from_odd & !EVEN
+}
+
+/// The vector with each of the `escaped` characters replaced by what it stands for; and which of them stand for nothing
+/// by themselves (`u`, and what may not be escaped).
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[inline]
+fn names(vector: __m512i, escaped: u64) -> (__m512i, u64) {
+    let [low, high] = SHORT_HALVES;
+    // SAFETY: 64 bytes are readable behind the reference; the load needs no alignment.
+    let low = unsafe { _mm512_loadu_si512(low.as_ptr().cast()) };
+    // SAFETY: as above.
+    let high = unsafe { _mm512_loadu_si512(high.as_ptr().cast()) };
+    // Of each byte the lowest seven bits choose.
+    let named = _mm512_permutex2var_epi8(low, vector, high);
+    let odd = (equal(named, 0) | _mm512_movepi8_mask(vector)) & escaped;
+    (_mm512_mask_blend_epi8(escaped, vector, named), odd)
+}
+
+/// [`SHORT`] as two vectors.
+static SHORT_HALVES: [[u8; WIDTH]; 2] = {
+    let mut halves = [[0; WIDTH]; 2];
+    let mut at = 0;
+    while at < 2 * WIDTH {
+        halves[at / WIDTH][at % WIDTH] = SHORT[at];
+        at += 1;
+    }
+    halves
+};
+
+/// Appends the lanes of `vector` that `keep` names.
+#[target_feature(enable = "avx512f,avx512vbmi2,popcnt")]
+#[inline]
+fn push(out: &mut Vec<u8>, vector: __m512i, keep: u64) {
+    out.reserve(WIDTH);
+    if let Some(place) = out.spare_capacity_mut().first_chunk_mut::<WIDTH>() {
+        let kept = _mm512_maskz_compress_epi8(keep, vector);
+        // SAFETY: 64 bytes are writable behind the reference; the store needs no alignment.
+        unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), kept) };
+        let len = out.len() + keep.count_ones() as usize;
+        // SAFETY: the capacity was there for 64 more bytes, all of which were just written, and at most 64 are kept.
+        unsafe { out.set_len(len) };
+    }
+}

@@ -1,0 +1,45 @@
+//! The vector versions for x86-64, and the doors to them.
+//!
+//! The only place of this crate with `unsafe`: calls of functions that need instructions, loads and stores of whole
+//! vectors. Invariant: a function that needs instructions is called with the
+//! [`Level`] that proves them; loads and stores stay in a slice or array that the function was given.
+
+#![allow(unsafe_code)]
+
+mod avx2;
+mod avx512;
+pub(crate) mod sse2;
+
+use crate::{Kind, Level, escape::Stop};
+
+pub(crate) fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2")
+}
+
+pub(crate) fn has_avx512() -> bool {
+    has_avx2()
+        && is_x86_feature_detected!("popcnt")
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("avx512vbmi2")
+}
+
+/// A door to a vector version: safe, since only [`Level::all`] makes a level, and only of what the processor has.
+macro_rules! door {
+    ($name:ident, $kind:ident, $target:path, ($($argument:ident: $type:ty),*) -> $result:ty) => {
+        #[inline]
+        pub(crate) fn $name(level: Level, $($argument: $type),*) -> $result {
+            debug_assert_eq!(level.0, Kind::$kind);
+            // SAFETY: the caller matched `level` as `$kind`, which is made only where all its instructions were found.
+            unsafe { $target($($argument),*) }
+        }
+    };
+}
+
+door!(avx2_special, Avx2, avx2::special, (bytes: &[u8], at: usize) -> usize);
+door!(avx2_space, Avx2, avx2::space, (bytes: &[u8], at: usize) -> usize);
+door!(avx2_unescape, Avx2, avx2::unescape, (bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Stop>);
+door!(avx512_special, Avx512, avx512::special, (bytes: &[u8], at: usize) -> usize);
+door!(avx512_space, Avx512, avx512::space, (bytes: &[u8], at: usize) -> usize);
+door!(avx512_unescape, Avx512, avx512::unescape, (bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Stop>);
