@@ -61,6 +61,12 @@ const PIECES: [&str; 12] = [
     "An answer in plain words: yes, but not before the lock is released. ",
 ];
 
+/// With it, a third of the bytes are beyond ASCII.
+const SEED: u64 = 11;
+
+/// The first message of a short conversation.
+const SHORT: &str = "请把这句话翻译成英文：\n\"由于缓存没有命中，所以慢了。\"";
+
 /// Numbers without pattern.
 struct Dice(u64);
 
@@ -87,7 +93,7 @@ fn make(dialect: Dialect, length: usize, escape_all: bool) -> Vec<u8> {
         bytes: head(dialect),
         escape_all,
     };
-    let mut dice = Dice(7);
+    let mut dice = Dice(SEED);
     let (short, size) = match length {
         ..1_000 => (true, 60),
         ..100_000 => (false, 500),
@@ -98,7 +104,8 @@ fn make(dialect: Dialect, length: usize, escape_all: bool) -> Vec<u8> {
     let rest = |out: &Out| length.saturating_sub(out.bytes.len() + foot.len());
     let mut number = 0;
     while rest(&out) > if short { 140 } else { 8 * size } {
-        out.message(number, &dice.text(size), dialect, !short && number % 4 == 1);
+        let text = if short { SHORT.to_owned() } else { dice.text(size) };
+        out.message(number, &text, dialect, !short && number % 4 == 1);
         number += 1;
     }
     // A conversation ends with the user.
@@ -106,11 +113,16 @@ fn make(dialect: Dialect, length: usize, escape_all: bool) -> Vec<u8> {
         out.message(number, "OK.", dialect, false);
     }
     out.raw("{\"role\":\"user\",\"content\":\"");
-    while rest(&out) > 80 {
-        out.inside(&dice.text(40));
+    loop {
+        let before = out.bytes.len();
+        out.inside(PIECES[dice.below(PIECES.len())]);
+        if out.bytes.len() + foot.len() > length {
+            out.bytes.truncate(before);
+            break;
+        }
     }
     let fill = rest(&out);
-    out.raw(&"?".repeat(fill));
+    out.raw(&"Please go on. ".repeat(fill)[..fill]);
     out.raw(&foot);
     out.bytes
 }

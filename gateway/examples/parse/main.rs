@@ -18,19 +18,38 @@ use ways::WAYS;
 const SLICE_NANOS: u64 = 300_000;
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
-    // Only one way, for a profiler.
-    let only = arguments.next();
-    for body in bodies::all() {
-        measure(&body, rounds, only.as_deref());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["show"] => {
+            for body in bodies::all() {
+                println!("{}", String::from_utf8_lossy(&body.bytes));
+            }
+        }
+        // For a profiler: one way, without a clock.
+        ["repeat", times, way, name] => repeat(times.parse().expect("a number"), way, name),
+        [rounds] => {
+            for body in bodies::all() {
+                measure(&body, rounds.parse().expect("a number"));
+            }
+        }
+        _ => panic!("ROUNDS, or `show`, or `repeat TIMES WAY BODY`"),
     }
 }
 
-fn measure(body: &Body, rounds: u32, only: Option<&str>) {
+fn repeat(times: u64, way: &str, name: &str) {
+    let (_, make) = WAYS.iter().find(|(known, _)| *known == way).expect("a known way");
+    for body in bodies::all().iter().filter(|body| body.name == name) {
+        let mut read = make(body);
+        for _ in 0..times {
+            black_box(read());
+        }
+    }
+}
+
+fn measure(body: &Body, rounds: u32) {
     let mut ways: Vec<_> = WAYS
         .iter()
-        .filter(|(name, _)| only.is_none_or(|only| only == *name))
         .map(|(name, make)| (*name, make(body), Vec::new()))
         .collect();
     let repeats: Vec<u64> = ways.iter_mut().map(|(_, read, _)| repeats(read)).collect();

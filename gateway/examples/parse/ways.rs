@@ -17,7 +17,7 @@ use crate::bodies::{Body, Dialect};
 type Read<'b> = Box<dyn FnMut() -> usize + 'b>;
 
 /// What the table calls it, and what reads.
-pub(crate) const WAYS: [(&str, fn(&Body) -> Read<'_>); 8] = [
+pub(crate) const WAYS: [(&str, fn(&Body) -> Read<'_>); 9] = [
     ("zerohop", |body| ours(body, Way::Product)),
     ("zerohop, tape alone", |body| ours(body, Way::Tape)),
     ("simd-json tape, buffers reused", tape),
@@ -40,6 +40,15 @@ pub(crate) const WAYS: [(&str, fn(&Body) -> Read<'_>); 8] = [
     }),
     ("serde_json typed", |body| {
         Box::new(|| serde_json::from_slice::<Typed>(&body.bytes).expect("valid").weight())
+    }),
+    ("clone", |body| {
+        let mut scratch = Scratch::default();
+        let read = match body.dialect {
+            Dialect::Anthropic => doors::messages,
+            Dialect::OpenAi => doors::chat,
+        };
+        let found = read(Way::Direct, &body.bytes, &mut scratch, false).unwrap();
+        Box::new(move || std::hint::black_box(found.clone()).unwrap().0.stop.len())
     }),
     ("simdutf8 alone", |body| {
         Box::new(|| simdutf8::basic::from_utf8(&body.bytes).expect("valid").len())

@@ -10,12 +10,14 @@
 #![deny(unsafe_code)]
 
 mod escape;
+mod finder;
 mod plain;
 mod text;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub use escape::Stop;
+pub use finder::Finder;
 
 /// A set of instructions that this processor has: only a check of it makes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,27 +70,25 @@ impl Level {
     /// The place, from `at` on, of the first quote, backslash or control character (below U+0020); the length of
     /// `bytes` if there is none.
     #[must_use]
-    #[inline]
     pub fn special(self, bytes: &[u8], at: usize) -> usize {
-        // Most strings are names: one step of what every processor has, without a call.
-        #[cfg(target_arch = "x86_64")]
-        if let Some(head) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
-            let found = x86::sse2::special(head);
-            if found < x86::sse2::WIDTH {
-                return at + found;
-            }
-            return self.special_far(bytes, at + x86::sse2::WIDTH);
-        }
-        self.special_far(bytes, at)
-    }
-
-    fn special_far(self, bytes: &[u8], at: usize) -> usize {
         match self.0 {
             Kind::Plain => plain::special(bytes, at),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => x86::avx2_special(self, bytes, at),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_special(self, bytes, at),
+        }
+    }
+
+    /// A place from `at` on, and which of the 64 bytes from there on are special, the first one lowest: at least one is, and
+    /// none between. What lies behind the end counts as special.
+    fn look(self, bytes: &[u8], at: usize) -> (usize, u64) {
+        match self.0 {
+            Kind::Plain => plain::look(bytes, at),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_look(self, bytes, at),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_look(self, bytes, at),
         }
     }
 
@@ -120,20 +120,11 @@ impl Level {
         })
     }
 
-    /// As [`Self::unescape`], without keeping what the string says; U+0000 may stand in it.
+    /// The length of the escape at the start of `bytes`, its backslash; U+0000 may be what it stands for.
     ///
     /// # Errors
-    /// Why the string is none.
-    pub fn skip(self, bytes: &[u8]) -> Result<usize, Stop> {
-        let mut at = 0;
-        loop {
-            at = self.special(bytes, at);
-            match bytes.get(at) {
-                Some(b'"') => return Ok(at + 1),
-                Some(b'\\') => at += escape::read(&bytes[at..])?.1,
-                Some(_) => return Err(Stop::Control),
-                None => return Err(Stop::Unterminated),
-            }
-        }
+    /// Why it is none.
+    pub fn escape(bytes: &[u8]) -> Result<usize, Stop> {
+        escape::read(bytes).map(|(_, taken)| taken)
     }
 }

@@ -20,6 +20,24 @@ pub(crate) fn special(bytes: &[u8], at: usize) -> usize {
     find(bytes, at, is_special)
 }
 
+/// See [`crate::Level::look`].
+pub(crate) fn look(bytes: &[u8], at: usize) -> (usize, u64) {
+    let at = special(bytes, at);
+    (at, specials(bytes, at))
+}
+
+/// A bit for each special byte of the 64 from `at` on, and for each behind the end.
+pub(crate) fn specials(bytes: &[u8], at: usize) -> u64 {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let seen = rest.iter().take(64).enumerate();
+    let mask = seen.fold(0, |mask, (lane, &byte)| mask | u64::from(is_special(byte)) << lane);
+    if rest.len() < 64 {
+        mask | u64::MAX << rest.len()
+    } else {
+        mask
+    }
+}
+
 /// See [`crate::Level::space`].
 pub(crate) fn space(bytes: &[u8], at: usize) -> usize {
     find(bytes, at, |byte| !is_space(byte))

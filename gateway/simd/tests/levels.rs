@@ -4,29 +4,42 @@
 #![forbid(unsafe_code)]
 
 use proptest::prelude::*;
-use zerohop_simd::{Level, Stop};
+use zerohop_simd::{Finder, Level, Stop};
 
 /// All levels give the plain one's answers for the text behind an opening quote.
 fn check(text: &str) {
-    let bytes = text.as_bytes();
     let mut wanted = String::from("é");
     let result = Level::PLAIN.unescape(text, &mut wanted);
-    let skipped = Level::PLAIN.skip(bytes);
-    match (result, skipped) {
-        // What follows it is not looked at.
-        (Err(Stop::Nul), _) => {}
-        (result, skipped) => assert_eq!(result, skipped, "{text:?}"),
-    }
     for level in Level::all() {
         let mut found = String::from("é");
         assert_eq!(level.unescape(text, &mut found), result, "{} {text:?}", level.name());
         assert_eq!(found, wanted, "{} {text:?}", level.name());
-        assert_eq!(level.skip(bytes), skipped, "{} {text:?}", level.name());
     }
 }
 
 /// All levels find the plain one's places, from each start.
 fn check_places(bytes: &[u8]) {
+    for level in Level::all() {
+        // Forwards in steps, and with a step back between.
+        let mut finder = Finder::new(level, bytes);
+        for at in (0..=bytes.len()).step_by(7).flat_map(|at| [at, at / 3, at]) {
+            assert_eq!(
+                finder.find(at),
+                Level::PLAIN.special(bytes, at),
+                "{} {at} {bytes:?}",
+                level.name()
+            );
+        }
+        let mut finder = Finder::new(level, bytes);
+        for at in 0..=bytes.len() {
+            assert_eq!(
+                finder.find(at),
+                Level::PLAIN.special(bytes, at),
+                "{} {at} {bytes:?}",
+                level.name()
+            );
+        }
+    }
     for at in 0..=bytes.len() + 1 {
         let special = Level::PLAIN.special(bytes, at);
         let space = Level::PLAIN.space(bytes, at);

@@ -32,11 +32,15 @@ pub fn messages(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(Cha
 }
 
 /// As [`messages`], in one pass; `None` says nothing about the body.
+#[inline(always)]
 pub(crate) fn messages_directly(body: &[u8], scratch: &mut Scratch, strict: bool) -> Option<(ChatRequest, Ignored)> {
-    scratch.directly(body, |cursor| Walk::directly(cursor, strict)?.chat().ok())
+    let mut walk = Walk::new(strict);
+    scratch.directly(body, |cursor| walk.directly(cursor))?;
+    walk.chat().ok()
 }
 
 /// As [`messages`], always by the tape.
+#[inline(never)]
 pub(crate) fn messages_by_tape(
     body: &[u8],
     scratch: &mut Scratch,
@@ -60,15 +64,19 @@ pub fn count_tokens(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<
 }
 
 /// As [`count_tokens`], in one pass; `None` says nothing about the body.
+#[inline(always)]
 pub(crate) fn count_tokens_directly(
     body: &[u8],
     scratch: &mut Scratch,
     strict: bool,
 ) -> Option<(CountRequest, Ignored)> {
-    scratch.directly(body, |cursor| Walk::directly(cursor, strict)?.count().ok())
+    let mut walk = Walk::new(strict);
+    scratch.directly(body, |cursor| walk.directly(cursor))?;
+    walk.count().ok()
 }
 
 /// As [`count_tokens`], always by the tape.
+#[inline(never)]
 pub(crate) fn count_tokens_by_tape(
     body: &[u8],
     scratch: &mut Scratch,
@@ -218,12 +226,16 @@ struct Walk {
 }
 
 impl Walk {
-    /// Everything is checked in the order of the body.
-    fn over(root: Value<'_>, strict: bool) -> Result<Self, Fault> {
-        let mut walk = Self {
+    fn new(strict: bool) -> Self {
+        Self {
             strict,
             ..Self::default()
-        };
+        }
+    }
+
+    /// Everything is checked in the order of the body.
+    fn over(root: Value<'_>, strict: bool) -> Result<Self, Fault> {
+        let mut walk = Self::new(strict);
         let mut seen = Seen::default();
         for (key, value) in Field::new(root, &Path::Root).object()? {
             let path = Path::Root.key(key);
@@ -241,6 +253,7 @@ impl Walk {
     }
 
     /// The request, once the whole body was read. A missing model is told first.
+    #[inline(always)]
     fn chat(mut self) -> Result<(ChatRequest, Ignored), Fault> {
         let conversation = self.conversation();
         let request = ChatRequest {
@@ -259,6 +272,7 @@ impl Walk {
     }
 
     /// As [`Self::chat`], for a count.
+    #[inline(always)]
     fn count(mut self) -> Result<(CountRequest, Ignored), Fault> {
         let conversation = self.conversation();
         let request = CountRequest {
@@ -268,14 +282,16 @@ impl Walk {
         Ok((request, self.ignored))
     }
 
+    #[inline(always)]
     fn conversation(&mut self) -> Result<Conversation, Fault> {
         let path = Path::Root.key("messages");
-        match self.prompt.take() {
+        match &mut self.prompt {
             None => Err(path.is(What::Missing)),
-            Some(prompt) => prompt.finish(std::mem::take(&mut self.system), &path),
+            Some(prompt) => prompt.finish(&mut self.system, &path),
         }
     }
 
+    #[inline(always)]
     fn top(&mut self, name: Name, field: Field<'_, '_>) -> Result<(), Fault> {
         match name {
             Name::Model => self.model = Some(field.model()?),

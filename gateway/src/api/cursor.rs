@@ -5,24 +5,29 @@
 //! without doubt is read as the tape has it; every byte that the cursor has passed was checked, skipped values as well.
 
 use simd_json::{Node, StaticNode};
-use zerohop_simd::Level;
+use zerohop_simd::{Finder, Level};
 
 use super::{
     fault::Path,
     fields::{Field, MAX_STOPS},
+    number::{self, Scalar},
     tape::{Json, MAX_DEPTH, Value},
 };
 
 /// Most values in a field that is read as a whole, as the options of a request are.
 const MAX_NODES: usize = 24;
 
+/// For objects whose keys nobody can guess: no text, so that it stands nowhere.
+pub(crate) const NO_GUESS: &str = "\0:";
+
 /// A place in a body that is text.
 pub(crate) struct Cursor<'a, 's> {
     text: &'a str,
     at: usize,
     /// Objects and arrays that the place is in.
-    depth: usize,
+    depth: u32,
     level: Level,
+    finder: Finder<'a>,
     /// What the last string with escapes says.
     unescaped: &'s mut String,
 }
@@ -31,16 +36,34 @@ pub(crate) struct Cursor<'a, 's> {
 #[derive(Default)]
 pub(crate) struct Entries<'a> {
     begun: bool,
+    left: bool,
     /// A key that was read and is to be given again.
     again: Option<&'a str>,
     /// The tag was looked up ahead and is still to come.
     tag_to_come: bool,
 }
 
+impl Entries<'_> {
+    /// The object was read to its end, so that no doubt ended the keys.
+    #[inline]
+    pub(crate) fn end(&self) -> Option<()> {
+        self.left.then_some(())
+    }
+}
+
 /// An array that is being read.
 #[derive(Default)]
 pub(crate) struct Items {
     begun: bool,
+    left: bool,
+}
+
+impl Items {
+    /// The array was read to its end, so that no doubt ended the items.
+    #[inline]
+    pub(crate) fn end(&self) -> Option<()> {
+        self.left.then_some(())
+    }
 }
 
 impl<'a, 's> Cursor<'a, 's> {
@@ -51,12 +74,13 @@ impl<'a, 's> Cursor<'a, 's> {
             at: 0,
             depth: 0,
             level,
+            finder: Finder::new(level, body),
             unescaped,
         })
     }
 
     /// The next byte that is not white space.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         match self.text.as_bytes().get(self.at) {
             Some(&byte) if byte > b' ' => Some(byte),
@@ -64,6 +88,7 @@ impl<'a, 's> Cursor<'a, 's> {
         }
     }
 
+    #[inline(never)]
     fn peek_far(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         // One space behind a colon or comma is how many encoders write.
@@ -78,10 +103,14 @@ impl<'a, 's> Cursor<'a, 's> {
         bytes.get(self.at).copied()
     }
 
-    /// Passes this byte, which is not white space.
-    #[inline]
+    /// Passes this byte, which is not white space, and what white space is before it.
+    #[inline(always)]
     fn pass(&mut self, byte: u8) -> Option<()> {
-        (self.peek()? == byte).then(|| self.at += 1)
+        if self.text.as_bytes().get(self.at) != Some(&byte) {
+            (self.peek_far()? == byte).then_some(())?;
+        }
+        self.at += 1;
+        Some(())
     }
 
     /// Nothing follows.
@@ -89,58 +118,91 @@ impl<'a, 's> Cursor<'a, 's> {
         self.peek().is_none().then_some(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn open(&mut self, bracket: u8) -> Option<()> {
         self.pass(bracket)?;
         self.depth += 1;
-        (self.depth <= MAX_DEPTH).then_some(())
+        (self.depth <= MAX_DEPTH as u32).then_some(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn close(&mut self) {
         self.at += 1;
         self.depth -= 1;
     }
 
     /// Enters an object.
+    #[inline(always)]
     pub(crate) fn object(&mut self) -> Option<Entries<'a>> {
         self.open(b'{')?;
         Some(Entries::default())
     }
 
-    /// The object's next key, with the place at its value, which must be read or skipped before the next call. `None`
-    /// within: the object was left.
-    #[inline]
-    pub(crate) fn key(&mut self, entries: &mut Entries<'a>) -> Option<Option<&'a str>> {
+    /// The object's next key, with the place at its value, which must be read or skipped before the next call. `None`: the
+    /// object was left, which [`Entries::end`] tells from a doubt. `guess` is a key that is likely, with quotes and colon.
+    #[inline(always)]
+    pub(crate) fn key(&mut self, entries: &mut Entries<'a>, guess: &'static str) -> Option<&'a str> {
         if let Some(key) = entries.again.take() {
-            return Some(Some(key));
+            return Some(key);
         }
-        match self.peek()? {
-            b'}' => {
-                self.close();
-                return Some(None);
-            }
-            b',' if entries.begun => self.at += 1,
-            b'"' if !entries.begun => {}
-            _ => return None,
+        match self.text.as_bytes().get(self.at..)? {
+            [b',', b'"', ..] if entries.begun => self.at += 1,
+            [b'"', ..] if !entries.begun => {}
+            _ => self.key_far(entries)?,
         }
         entries.begun = true;
+        if self.literally(guess) {
+            return Some(bare(guess));
+        }
         let key = self.word()?;
         self.pass(b':')?;
-        Some(Some(key))
+        Some(key)
     }
 
-    /// The string at `name` in the object that was just entered, wherever in it that stands. When the key comes by
-    /// afterwards, [`Self::tag_again`] passes it.
-    #[inline]
-    pub(crate) fn tag(&mut self, entries: &mut Entries<'a>, name: &str) -> Option<&'a str> {
-        let key = self.key(entries)??;
-        if key == name {
+    /// Goes to a key's quote in any other case than that it is the next byte, or leaves the object.
+    #[inline(never)]
+    fn key_far(&mut self, entries: &mut Entries<'a>) -> Option<()> {
+        match self.peek()? {
+            b',' if entries.begun => {
+                self.at += 1;
+                (self.peek()? == b'"').then_some(())
+            }
+            b'"' if !entries.begun => Some(()),
+            b'}' => {
+                self.close();
+                entries.left = true;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Passes this text if it stands here byte for byte.
+    #[inline(always)]
+    fn literally(&mut self, text: &str) -> bool {
+        let same = self
+            .text
+            .as_bytes()
+            .get(self.at..)
+            .is_some_and(|here| here.starts_with(text.as_bytes()));
+        if same {
+            self.at += text.len();
+        }
+        same
+    }
+
+    /// The string at `key` (with quotes and colon) in the object that was just entered, wherever in it that stands. When
+    /// the key comes by afterwards, [`Self::tag_again`] passes it.
+    #[inline(always)]
+    pub(crate) fn tag(&mut self, entries: &mut Entries<'a>, key: &'static str) -> Option<&'a str> {
+        let first = self.key(entries, key)?;
+        if first == bare(key) {
             return self.word();
         }
-        self.tag_ahead(entries, key, name)
+        self.tag_ahead(entries, first, bare(key))
     }
 
+    #[inline(never)]
     fn tag_ahead(&mut self, entries: &mut Entries<'a>, first: &'a str, name: &str) -> Option<&'a str> {
         let (at, depth) = (self.at, self.depth);
         let mut ahead = Entries {
@@ -148,7 +210,7 @@ impl<'a, 's> Cursor<'a, 's> {
             ..Entries::default()
         };
         self.skip()?;
-        while self.key(&mut ahead)?? != name {
+        while self.key(&mut ahead, NO_GUESS)? != name {
             self.skip()?;
         }
         let tag = self.word()?;
@@ -165,38 +227,41 @@ impl<'a, 's> Cursor<'a, 's> {
     }
 
     /// Enters an array.
+    #[inline(always)]
     pub(crate) fn array(&mut self) -> Option<Items> {
         self.open(b'[')?;
         Some(Items::default())
     }
 
-    /// Whether the array has another item; then the place is at it, and it must be read or skipped before the next
-    /// call. Otherwise the array was left.
-    #[inline]
-    pub(crate) fn item(&mut self, items: &mut Items) -> Option<bool> {
-        match self.peek()? {
-            b']' => {
-                self.close();
-                return Some(false);
-            }
-            b',' if items.begun => {
+    /// Goes to the array's next item, which must be read or skipped before the next call. `false`: the array was left,
+    /// which [`Items::end`] tells from a doubt.
+    #[inline(always)]
+    pub(crate) fn item(&mut self, items: &mut Items) -> bool {
+        match self.peek() {
+            Some(b',') if items.begun => {
                 self.at += 1;
-                // A bracket here would be taken for the end.
-                (self.peek()? != b']').then_some(())?;
+                // What is no value is met when it is read.
+                true
             }
-            _ if !items.begun => {}
-            _ => return None,
+            Some(b']') => {
+                self.close();
+                items.left = true;
+                false
+            }
+            Some(_) if !items.begun => {
+                items.begun = true;
+                true
+            }
+            _ => false,
         }
-        items.begun = true;
-        Some(true)
     }
 
     /// A string without escapes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn word(&mut self) -> Option<&'a str> {
         self.pass(b'"')?;
         let start = self.at;
-        let end = self.level.special(self.text.as_bytes(), start);
+        let end = self.finder.find(start);
         (self.text.as_bytes().get(end) == Some(&b'"')).then(|| self.at = end + 1)?;
         self.text.get(start..end)
     }
@@ -206,7 +271,7 @@ impl<'a, 's> Cursor<'a, 's> {
     pub(crate) fn string(&mut self) -> Option<&str> {
         self.pass(b'"')?;
         let start = self.at;
-        let end = self.level.special(self.text.as_bytes(), start);
+        let end = self.finder.find(start);
         match self.text.as_bytes().get(end)? {
             b'"' => {
                 self.at = end + 1;
@@ -230,30 +295,26 @@ impl<'a, 's> Cursor<'a, 's> {
     pub(crate) fn stops(&mut self, path: &Path<'_>) -> Option<Vec<String>> {
         let mut items = self.array()?;
         let mut stops = Vec::new();
-        while self.item(&mut items)? {
+        while self.item(&mut items) {
             (stops.len() < MAX_STOPS).then_some(())?;
             let json = Json::Str(self.string()?);
             stops.push(Field { json, path }.stop().ok()?);
         }
+        items.end()?;
         Some(stops)
     }
 
     /// A value with at most [`MAX_NODES`] others in it, handed to `read`.
+    #[inline(always)]
     pub(crate) fn value<T>(&mut self, read: impl FnOnce(Json<'_>) -> Option<T>) -> Option<T> {
         match self.peek()? {
             b'"' => read(Json::Str(self.string()?)),
             b'{' | b'[' => {
-                let mut nodes = Nodes {
-                    nodes: [Node::Static(StaticNode::Null); MAX_NODES],
-                    len: 0,
-                };
+                let mut nodes = Nodes::new();
                 self.nodes(&mut nodes)?;
                 read(Value::new(nodes.nodes.get(..nodes.len)?).json())
             }
-            _ => {
-                let scalar = self.scalar()?;
-                read(Value::new(&[Node::Static(scalar)]).json())
-            }
+            _ => read(self.scalar()?.json()),
         }
     }
 
@@ -265,11 +326,12 @@ impl<'a, 's> Cursor<'a, 's> {
                 let mut entries = self.object()?;
                 let (place, mut len) = (nodes.len, 0);
                 nodes.push(Node::Object { len: 0, count: 0 })?;
-                while let Some(key) = self.key(&mut entries)? {
+                while let Some(key) = self.key(&mut entries, NO_GUESS) {
                     nodes.push(Node::String(key))?;
                     self.nodes(nodes)?;
                     len += 1;
                 }
+                entries.end()?;
                 let count = nodes.len - place - 1;
                 nodes.nodes[place] = Node::Object { len, count };
                 Some(())
@@ -278,29 +340,40 @@ impl<'a, 's> Cursor<'a, 's> {
                 let mut items = self.array()?;
                 let (place, mut len) = (nodes.len, 0);
                 nodes.push(Node::Array { len: 0, count: 0 })?;
-                while self.item(&mut items)? {
+                while self.item(&mut items) {
                     self.nodes(nodes)?;
                     len += 1;
                 }
+                items.end()?;
                 let count = nodes.len - place - 1;
                 nodes.nodes[place] = Node::Array { len, count };
                 Some(())
             }
-            _ => nodes.push(Node::Static(self.scalar()?)),
+            _ => nodes.push(Node::Static(match self.scalar()? {
+                Scalar::Null => StaticNode::Null,
+                Scalar::Bool(value) => StaticNode::Bool(value),
+                Scalar::Unsigned(value) => StaticNode::U64(value),
+                Scalar::Signed(value) => StaticNode::I64(value),
+                Scalar::Float(value) => StaticNode::F64(value),
+            })),
         }
     }
 
     /// A number, a truth value or `null`.
-    fn scalar(&mut self) -> Option<StaticNode> {
+    #[inline]
+    fn scalar(&mut self) -> Option<Scalar> {
         let rest = self.text.as_bytes().get(self.at..)?;
-        let (node, len) = match rest {
-            [b't', b'r', b'u', b'e', ..] => (StaticNode::Bool(true), 4),
-            [b'f', b'a', b'l', b's', b'e', ..] => (StaticNode::Bool(false), 5),
-            [b'n', b'u', b'l', b'l', ..] => (StaticNode::Null, 4),
-            _ => super::number::read(rest)?,
+        let (scalar, len) = match rest {
+            [b't', b'r', b'u', b'e', ..] => (Scalar::Bool(true), 4),
+            [b'f', b'a', b'l', b's', b'e', ..] => (Scalar::Bool(false), 5),
+            [b'n', b'u', b'l', b'l', ..] => (Scalar::Null, 4),
+            _ => {
+                let (number, len) = number::read(rest)?;
+                (number, len)
+            }
         };
         self.at += len;
-        Some(node)
+        Some(scalar)
     }
 
     /// `null`, and nothing else.
@@ -367,10 +440,19 @@ impl<'a, 's> Cursor<'a, 's> {
 
     /// The string whose quote is at hand.
     fn skip_string(&mut self) -> Option<()> {
-        let rest = self.text.as_bytes().get(self.at + 1..)?;
-        self.at += 1 + self.level.skip(rest).ok()?;
-        Some(())
+        let bytes = self.text.as_bytes();
+        let mut at = self.finder.find(self.at + 1);
+        while bytes.get(at)? == &b'\\' {
+            at = self.finder.find(at + Level::escape(&bytes[at..]).ok()?);
+        }
+        (bytes[at] == b'"').then(|| self.at = at + 1)
     }
+}
+
+/// A key without its quotes and colon.
+#[inline(always)]
+fn bare(key: &'static str) -> &'static str {
+    key.get(1..key.len() - 2).unwrap_or_default()
 }
 
 /// The nodes of one small value.
@@ -380,6 +462,13 @@ struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
+    fn new() -> Self {
+        Self {
+            nodes: [Node::Static(StaticNode::Null); MAX_NODES],
+            len: 0,
+        }
+    }
+
     fn push(&mut self, node: Node<'a>) -> Option<()> {
         *self.nodes.get_mut(self.len)? = node;
         self.len += 1;

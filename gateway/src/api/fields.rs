@@ -42,11 +42,28 @@ impl Ignored {
     }
 
     /// Counts what `inner` has as well, which was met later.
+    #[inline]
     pub(crate) fn then(&mut self, inner: Self) {
+        if inner.count == 0 {
+            return;
+        }
         self.count += inner.count;
         if self.first.is_none() {
             self.first = inner.first;
         }
+    }
+}
+
+/// What becomes of unknown fields.
+pub(crate) struct Unknown<'i> {
+    pub(crate) strict: bool,
+    pub(crate) ignored: &'i mut Ignored,
+}
+
+impl Unknown<'_> {
+    /// Counts the unknown field at `path`, if that is allowed.
+    pub(crate) fn meet(&mut self, path: &Path<'_>) -> Option<()> {
+        self.ignored.meet(path, self.strict).ok()
     }
 }
 
@@ -66,6 +83,7 @@ impl<'v, 'p> Field<'v, 'p> {
     }
 
     /// The field, unless it is `null`.
+    #[inline(always)]
     pub(crate) fn present(self) -> Option<Self> {
         (!matches!(self.json, Json::Null)).then_some(self)
     }
@@ -74,6 +92,7 @@ impl<'v, 'p> Field<'v, 'p> {
         self.path.is_not(expected, self.json)
     }
 
+    #[inline(always)]
     pub(crate) fn bool(self) -> Result<bool, Fault> {
         match self.json {
             Json::Bool(value) => Ok(value),
@@ -81,6 +100,7 @@ impl<'v, 'p> Field<'v, 'p> {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn str(self) -> Result<&'v str, Fault> {
         match self.json {
             Json::Str(text) => Ok(text),
@@ -88,6 +108,7 @@ impl<'v, 'p> Field<'v, 'p> {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn array(self) -> Result<Items<'v>, Fault> {
         match self.json {
             Json::Array(items) => Ok(items),
@@ -95,6 +116,7 @@ impl<'v, 'p> Field<'v, 'p> {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn object(self) -> Result<Entries<'v>, Fault> {
         match self.json {
             Json::Object(entries) => Ok(entries),
@@ -103,6 +125,7 @@ impl<'v, 'p> Field<'v, 'p> {
     }
 
     /// An integer, also one written as `100.0`; what exceeds 64 bits is taken for the nearest bound.
+    #[inline(always)]
     pub(crate) fn int(self) -> Result<i128, Fault> {
         match self.json {
             Json::Int(value) => Ok(value),
@@ -114,6 +137,7 @@ impl<'v, 'p> Field<'v, 'p> {
     }
 
     /// An integer of at least `least`; what exceeds 32 bits is taken for the largest.
+    #[inline(always)]
     pub(crate) fn at_least(self, least: u32) -> Result<u32, Fault> {
         let value = self.int()?;
         if value < i128::from(least) {
@@ -123,6 +147,7 @@ impl<'v, 'p> Field<'v, 'p> {
     }
 
     /// A number between two bounds, both included.
+    #[inline(always)]
     pub(crate) fn number(self, least: i64, most: i64) -> Result<f32, Fault> {
         #[expect(clippy::cast_precision_loss, reason = "a bound far from 2^53")]
         let (low, high) = (least as f64, most as f64);
@@ -148,11 +173,13 @@ impl<'v, 'p> Field<'v, 'p> {
     }
 
     /// `top_p`: 0 keeps only the most probable token, as the smallest positive number does.
+    #[inline(always)]
     pub(crate) fn top_p(self) -> Result<f32, Fault> {
         Ok(self.number(0, 1)?.max(f32::MIN_POSITIVE))
     }
 
     /// A model's name.
+    #[inline(always)]
     pub(crate) fn model(self) -> Result<String, Fault> {
         match self.text()? {
             "" => Err(self.path.breaks("must not be empty")),
@@ -162,6 +189,7 @@ impl<'v, 'p> Field<'v, 'p> {
     }
 
     /// Text that may go to the model: anything without NUL.
+    #[inline(always)]
     pub(crate) fn text(self) -> Result<&'v str, Fault> {
         let text = self.str()?;
         match memchr::memchr(0, text.as_bytes()) {
@@ -183,6 +211,7 @@ impl<'v, 'p> Field<'v, 'p> {
     }
 
     /// One stop text.
+    #[inline(always)]
     pub(crate) fn stop(self) -> Result<String, Fault> {
         match self.text()? {
             "" => Err(self.path.breaks("must not be empty")),
@@ -245,18 +274,25 @@ pub(crate) fn tag<'v>(entries: Entries<'v>, name: &str, object: &Path<'_>) -> Re
 
 /// Which names of an object were seen, by the number of each known one.
 #[derive(Default)]
-pub(crate) struct Seen(u128);
+pub(crate) struct Seen(u64);
 
 impl Seen {
-    /// Notes the name with this number, below 128; a fault if it was there before: two readers of one body could
+    /// Notes the name with this number, below 64; a fault if it was there before: two readers of one body could
     /// otherwise act on different values.
     pub(crate) fn once(&mut self, number: u8, path: &Path<'_>) -> Result<(), Fault> {
-        let bit = 1_u128 << number;
-        if self.0 & bit != 0 {
-            return Err(path.is(What::Duplicate));
+        match self.first(number) {
+            true => Ok(()),
+            false => Err(path.is(What::Duplicate)),
         }
+    }
+
+    /// Notes the name with this number, below 64; whether it was not there before.
+    #[inline]
+    pub(crate) fn first(&mut self, number: u8) -> bool {
+        let bit = 1_u64 << number;
+        let first = self.0 & bit == 0;
         self.0 |= bit;
-        Ok(())
+        first
     }
 }
 
@@ -278,6 +314,9 @@ impl Prompt {
             }
             _ => {
                 self.separator = "";
+                if self.messages.capacity() == 0 {
+                    self.messages.reserve_exact(4);
+                }
                 self.messages.push(Message {
                     role,
                     content: String::new(),
@@ -289,15 +328,19 @@ impl Prompt {
     /// Adds text to the message.
     pub(crate) fn text(&mut self, text: &str) {
         if let Some(last) = self.messages.last_mut() {
-            last.content.reserve(self.separator.len() + text.len());
-            last.content.push_str(self.separator);
-            last.content.push_str(text);
+            if last.content.capacity() == 0 && self.separator.is_empty() {
+                last.content = text.to_owned();
+            } else {
+                last.content.reserve(self.separator.len() + text.len());
+                last.content.push_str(self.separator);
+                last.content.push_str(text);
+            }
             self.separator = "\n";
         }
     }
 
     /// The conversation with `system` in front; `path` is where messages are missing if there are none.
-    pub(crate) fn finish(mut self, mut system: Self, path: &Path<'_>) -> Result<Conversation, Fault> {
+    pub(crate) fn finish(&mut self, system: &mut Self, path: &Path<'_>) -> Result<Conversation, Fault> {
         if self.messages.is_empty() {
             return Err(path.breaks("at least one message is required"));
         }
@@ -310,7 +353,7 @@ impl Prompt {
             }
         }
         Ok(Conversation {
-            messages: self.messages,
+            messages: std::mem::take(&mut self.messages),
         })
     }
 }

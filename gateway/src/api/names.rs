@@ -10,6 +10,7 @@ const SHIFT: u32 = u64::BITS - SLOTS.trailing_zeros();
 /// What each of `N` names means.
 pub(crate) struct Names<T: 'static, const N: usize> {
     entries: [(&'static str, T); N],
+    prints: [Print; N],
     /// For each slot the entry that is there, or any.
     slots: [u8; SLOTS],
     factor: u64,
@@ -18,12 +19,23 @@ pub(crate) struct Names<T: 'static, const N: usize> {
 impl<T: Copy, const N: usize> Names<T, N> {
     /// A table of names that all differ. Meant for a `static`; the search is bounded.
     pub(crate) const fn new(entries: [(&'static str, T); N]) -> Self {
-        assert!(N > 0 && N <= 128, "the number of an entry fits a byte");
+        assert!(N > 0 && N <= 64, "the number of an entry fits `Seen`");
+        let mut prints = [Print::of(""); N];
+        let mut at = 0;
+        while at < N {
+            prints[at] = Print::of(entries[at].0);
+            at += 1;
+        }
         let mut factor = 0x9E37_79B9_7F4A_7C15_u64;
         let mut tries = 0;
         while tries < 10_000 {
-            if let Some(slots) = place(&entries, factor) {
-                return Self { entries, slots, factor };
+            if let Some(slots) = place(&prints, factor) {
+                return Self {
+                    entries,
+                    prints,
+                    slots,
+                    factor,
+                };
             }
             // Any sequence of odd numbers that differ in their upper bits.
             factor = factor.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(2);
@@ -35,22 +47,26 @@ impl<T: Copy, const N: usize> Names<T, N> {
     /// What this name means.
     #[inline]
     pub(crate) fn get(&self, name: &str) -> Option<T> {
-        let slot = slot(name.as_bytes(), self.factor);
-        let (known, meaning) = self.entries.get(usize::from(self.slots[slot]))?;
-        (*known == name).then_some(*meaning)
+        let print = Print::of(name);
+        let entry = usize::from(self.slots[print.slot(self.factor)]);
+        if *self.prints.get(entry)? != print {
+            return None;
+        }
+        let (known, meaning) = self.entries[entry];
+        (print.is_whole() || known == name).then_some(meaning)
     }
 }
 
 /// The slots of the entries with this factor, if no two share one.
-const fn place<T, const N: usize>(entries: &[(&'static str, T); N], factor: u64) -> Option<[u8; SLOTS]> {
+const fn place<const N: usize>(prints: &[Print; N], factor: u64) -> Option<[u8; SLOTS]> {
     let mut slots = [u8::MAX; SLOTS];
     let mut at = 0;
     while at < N {
-        let slot = slot(entries[at].0.as_bytes(), factor);
+        let slot = prints[at].slot(factor);
         if slots[slot] != u8::MAX {
             return None;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "at most 128 entries")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most 64 entries")]
         {
             slots[slot] = at as u8;
         }
@@ -59,21 +75,49 @@ const fn place<T, const N: usize>(entries: &[(&'static str, T); N], factor: u64)
     Some(slots)
 }
 
-#[inline]
-const fn slot(name: &[u8], factor: u64) -> usize {
-    let (head, tail) = if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
-        (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))
-    } else if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
-        (u32::from_le_bytes(*head) as u64, u32::from_le_bytes(*tail) as u64)
-    } else if let [head, .., tail] | [head @ tail] = name {
-        (*head as u64, *tail as u64)
-    } else {
-        (0, 0)
-    };
-    let mixed = head ^ tail.rotate_left(21) ^ name.len() as u64;
-    #[expect(clippy::cast_possible_truncation, reason = "below SLOTS")]
-    {
-        (mixed.wrapping_mul(factor) >> SHIFT) as usize
+/// A name's length and both of its ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Print {
+    head: u64,
+    tail: u64,
+    len: usize,
+}
+
+impl Print {
+    #[inline]
+    const fn of(name: &str) -> Self {
+        let bytes = name.as_bytes();
+        let (head, tail) = if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
+            (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))
+        } else if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
+            (u32::from_le_bytes(*head) as u64, u32::from_le_bytes(*tail) as u64)
+        } else if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
+            (u16::from_le_bytes(*head) as u64, u16::from_le_bytes(*tail) as u64)
+        } else if let [byte] = bytes {
+            (*byte as u64, 0)
+        } else {
+            (0, 0)
+        };
+        Self {
+            head,
+            tail,
+            len: bytes.len(),
+        }
+    }
+
+    /// The ends meet or overlap, so that names with equal prints are equal.
+    #[inline]
+    const fn is_whole(self) -> bool {
+        self.len <= 16
+    }
+
+    #[inline]
+    const fn slot(self, factor: u64) -> usize {
+        let mixed = self.head ^ self.tail.rotate_left(21) ^ self.len as u64;
+        #[expect(clippy::cast_possible_truncation, reason = "below SLOTS")]
+        {
+            (mixed.wrapping_mul(factor) >> SHIFT) as usize
+        }
     }
 }
 

@@ -1,9 +1,33 @@
-//! JSON numbers of the usual forms.
+//! JSON numbers of the usual forms, and the other values without parts.
 //!
 //! Nothing here refuses a number: `None` leaves it to the parser of [`super::tape`]. Invariant: what is read equals what
 //! that parser reads, integers of 64 bits as such, all else rounded to the nearest `f64`.
 
-use simd_json::StaticNode;
+use super::tape::Json;
+
+/// A value that is neither text nor holds others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Scalar {
+    Null,
+    Bool(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+}
+
+impl Scalar {
+    /// As a field has it.
+    #[inline]
+    pub(crate) fn json(self) -> Json<'static> {
+        match self {
+            Self::Null => Json::Null,
+            Self::Bool(value) => Json::Bool(value),
+            Self::Unsigned(value) => Json::Int(value.into()),
+            Self::Signed(value) => Json::Int(value.into()),
+            Self::Float(value) => Json::Float(value),
+        }
+    }
+}
 
 /// No longer number is read here: a sum of digits this long is finite, whatever its exponent of two digits.
 const MAX_LEN: usize = 64;
@@ -17,7 +41,7 @@ const POWERS: [f64; EXACT_DIGITS + 1] = [
 ];
 
 /// The number at the start of `bytes`, and its length.
-pub(crate) fn read(bytes: &[u8]) -> Option<(StaticNode, usize)> {
+pub(crate) fn read(bytes: &[u8]) -> Option<(Scalar, usize)> {
     let negative = bytes.first() == Some(&b'-');
     let start = usize::from(negative);
     let (whole, at) = digits(bytes, start, 0);
@@ -42,25 +66,25 @@ fn digits(bytes: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     (value, at)
 }
 
-fn integer(text: &[u8], start: usize, value: u64) -> Option<StaticNode> {
+fn integer(text: &[u8], start: usize, value: u64) -> Option<Scalar> {
     let small = text.len() - start <= 18;
     if small {
         let signed = value.cast_signed();
         return match start {
-            0 => Some(StaticNode::U64(value)),
+            0 => Some(Scalar::Unsigned(value)),
             // Minus zero is left to those who know what it is.
-            _ => (value > 0).then_some(StaticNode::I64(-signed)),
+            _ => (value > 0).then_some(Scalar::Signed(-signed)),
         };
     }
     let text = std::str::from_utf8(text).ok()?;
     if let Ok(value) = text.parse() {
-        return Some(StaticNode::U64(value));
+        return Some(Scalar::Unsigned(value));
     }
-    text.parse().ok().map(StaticNode::I64)
+    text.parse().ok().map(Scalar::Signed)
 }
 
 /// A number with a point or an exponent; `whole` is what stands before, and where it ends.
-fn fraction(bytes: &[u8], start: usize, (whole, point): (u64, usize)) -> Option<(StaticNode, usize)> {
+fn fraction(bytes: &[u8], start: usize, (whole, point): (u64, usize)) -> Option<(Scalar, usize)> {
     let (mut value, mut at, mut places) = (whole, point, 0);
     if bytes[at] == b'.' {
         (value, at) = digits(bytes, point + 1, whole);
@@ -74,13 +98,13 @@ fn fraction(bytes: &[u8], start: usize, (whole, point): (u64, usize)) -> Option<
         // Both are exact, so the division rounds once.
         #[expect(clippy::cast_precision_loss, reason = "below 10^15")]
         let value = value as f64 / POWERS[places];
-        return Some((StaticNode::F64(if start == 0 { value } else { -value }), at));
+        return Some((Scalar::Float(if start == 0 { value } else { -value }), at));
     }
     long_fraction(bytes, at)
 }
 
 /// Any other; its digits end at `at`.
-fn long_fraction(bytes: &[u8], mut at: usize) -> Option<(StaticNode, usize)> {
+fn long_fraction(bytes: &[u8], mut at: usize) -> Option<(Scalar, usize)> {
     if matches!(bytes.get(at), Some(b'e' | b'E')) {
         at += 1;
         at += usize::from(matches!(bytes.get(at), Some(b'+' | b'-')));
@@ -95,5 +119,5 @@ fn long_fraction(bytes: &[u8], mut at: usize) -> Option<(StaticNode, usize)> {
     }
     let value: f64 = std::str::from_utf8(bytes.get(..at)?).ok()?.parse().ok()?;
     // The sign of a zero is left to those who know what becomes of it.
-    (value.is_finite() && value != 0.0).then_some((StaticNode::F64(value), at))
+    (value.is_finite() && value != 0.0).then_some((Scalar::Float(value), at))
 }

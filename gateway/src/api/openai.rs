@@ -28,11 +28,15 @@ pub fn chat(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(ChatReq
 }
 
 /// As [`chat`], in one pass; `None` says nothing about the body.
+#[inline(always)]
 pub(crate) fn chat_directly(body: &[u8], scratch: &mut Scratch, strict: bool) -> Option<(ChatRequest, Ignored)> {
-    scratch.directly(body, |cursor| Walk::directly(cursor, strict)?.finish().ok())
+    let mut walk = Walk::new(strict);
+    scratch.directly(body, |cursor| walk.directly(cursor))?;
+    walk.finish().ok()
 }
 
 /// As [`chat`], always by the tape.
+#[inline(never)]
 pub(crate) fn chat_by_tape(
     body: &[u8],
     scratch: &mut Scratch,
@@ -230,11 +234,15 @@ struct Walk {
 }
 
 impl Walk {
-    fn over(root: Value<'_>, strict: bool) -> Result<Self, Fault> {
-        let mut walk = Self {
+    fn new(strict: bool) -> Self {
+        Self {
             strict,
             ..Self::default()
-        };
+        }
+    }
+
+    fn over(root: Value<'_>, strict: bool) -> Result<Self, Fault> {
+        let mut walk = Self::new(strict);
         let mut seen = Seen::default();
         for (key, value) in Field::new(root, &Path::Root).object()? {
             let path = Path::Root.key(key);
@@ -251,7 +259,8 @@ impl Walk {
         Ok(walk)
     }
 
-    fn finish(self) -> Result<(ChatRequest, Ignored), Fault> {
+    #[inline(always)]
+    fn finish(mut self) -> Result<(ChatRequest, Ignored), Fault> {
         let missing = |name: &str| Path::Root.key(name).is(What::Missing);
         if self.stream_options.is_some() && !self.stream {
             return Err(Path::Root
@@ -263,8 +272,9 @@ impl Walk {
             model: self.model.ok_or_else(|| missing("model"))?,
             conversation: self
                 .prompt
+                .as_mut()
                 .ok_or_else(|| missing("messages"))?
-                .finish(Prompt::default(), &Path::Root.key("messages"))?,
+                .finish(&mut Prompt::default(), &Path::Root.key("messages"))?,
             temperature: self.temperature,
             top_p: self.top_p,
             top_k: self.top_k,
@@ -278,6 +288,7 @@ impl Walk {
         Ok((request, self.ignored))
     }
 
+    #[inline(always)]
     fn top(&mut self, name: Name, field: Field<'_, '_>) -> Result<(), Fault> {
         match name {
             Name::Model => self.model = Some(field.model()?),

@@ -50,6 +50,23 @@ pub(super) fn special(bytes: &[u8], mut at: usize) -> usize {
     plain::special(bytes, at)
 }
 
+/// See [`crate::Level::look`].
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+pub(super) fn look(bytes: &[u8], mut at: usize) -> (usize, u64) {
+    while let (Some(low), Some(high)) = (load(bytes, at), load(bytes, at + WIDTH)) {
+        let mask = u64::from(specials(high)) << WIDTH | u64::from(specials(low));
+        if mask != 0 {
+            return (at, mask);
+        }
+        at += 2 * WIDTH;
+    }
+    let low = load(bytes, at).map(|low| u64::from(specials(low)));
+    match low {
+        Some(low) => (at, plain::specials(bytes, at + WIDTH) << WIDTH | low),
+        None => (at, plain::specials(bytes, at)),
+    }
+}
+
 /// See [`crate::Level::space`].
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 pub(super) fn space(bytes: &[u8], mut at: usize) -> usize {

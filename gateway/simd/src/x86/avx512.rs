@@ -57,7 +57,7 @@ fn below(vector: __m512i, byte: u8) -> u64 {
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2")]
 pub(super) fn special(bytes: &[u8], mut at: usize) -> usize {
     while let Some(vector) = load(bytes, at) {
-        let mask = below(vector, 0x20) | equal(vector, b'"') | equal(vector, b'\\');
+        let mask = special_lanes(vector);
         if mask != 0 {
             // The zeros behind the end count as controls: there is the end.
             return at + mask.trailing_zeros() as usize;
@@ -65,6 +65,27 @@ pub(super) fn special(bytes: &[u8], mut at: usize) -> usize {
         at += WIDTH;
     }
     bytes.len()
+}
+
+/// See [`crate::Level::look`].
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2")]
+pub(super) fn look(bytes: &[u8], mut at: usize) -> (usize, u64) {
+    while let Some(vector) = load(bytes, at) {
+        // The zeros behind the end count as controls.
+        let mask = special_lanes(vector);
+        if mask != 0 {
+            return (at, mask);
+        }
+        at += WIDTH;
+    }
+    (bytes.len(), u64::MAX)
+}
+
+/// A bit for each special byte.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn special_lanes(vector: __m512i) -> u64 {
+    below(vector, 0x20) | equal(vector, b'"') | equal(vector, b'\\')
 }
 
 /// See [`crate::Level::space`].

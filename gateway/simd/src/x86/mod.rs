@@ -8,7 +8,6 @@
 
 mod avx2;
 mod avx512;
-pub(crate) mod sse2;
 
 use crate::{Kind, Level, escape::Stop};
 
@@ -38,8 +37,10 @@ macro_rules! door {
 }
 
 door!(avx2_special, Avx2, avx2::special, (bytes: &[u8], at: usize) -> usize);
+door!(avx2_look, Avx2, avx2::look, (bytes: &[u8], at: usize) -> (usize, u64));
 door!(avx2_space, Avx2, avx2::space, (bytes: &[u8], at: usize) -> usize);
 door!(avx2_unescape, Avx2, avx2::unescape, (bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Stop>);
 door!(avx512_special, Avx512, avx512::special, (bytes: &[u8], at: usize) -> usize);
+door!(avx512_look, Avx512, avx512::look, (bytes: &[u8], at: usize) -> (usize, u64));
 door!(avx512_space, Avx512, avx512::space, (bytes: &[u8], at: usize) -> usize);
 door!(avx512_unescape, Avx512, avx512::unescape, (bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Stop>);

@@ -7,9 +7,9 @@ use zerohop_engine::Role;
 
 use super::{BILLING_HEADER, BLOCKS, Block, Name, ROLES, TOP, Walk};
 use crate::api::{
-    cursor::Cursor,
+    cursor::{Cursor, NO_GUESS},
     fault::Path,
-    fields::{Field, Ignored, MAX_MESSAGES, Prompt, Seen},
+    fields::{Field, Ignored, MAX_MESSAGES, Prompt, Seen, Unknown},
 };
 
 /// Where the texts of blocks go.
@@ -36,33 +36,29 @@ impl Sink<'_> {
 
 impl Walk {
     /// As [`Self::over`].
-    pub(super) fn directly(cursor: &mut Cursor<'_, '_>, strict: bool) -> Option<Self> {
-        let mut walk = Self {
-            strict,
-            ..Self::default()
-        };
+    pub(super) fn directly(&mut self, cursor: &mut Cursor<'_, '_>) -> Option<()> {
         let mut seen = Seen::default();
         let mut entries = cursor.object()?;
-        while let Some(key) = cursor.key(&mut entries)? {
+        while let Some(key) = cursor.key(&mut entries, NO_GUESS) {
             let path = Path::Root.key(key);
             match TOP.get(key) {
                 None => {
-                    walk.ignored.meet(&path, strict).ok()?;
+                    self.ignored.meet(&path, self.strict).ok()?;
                     cursor.skip()?;
                 }
                 Some(name) => {
-                    seen.once(name as u8, &path).ok()?;
-                    walk.field(name, cursor, &path)?;
+                    seen.first(name as u8).then_some(())?;
+                    self.field(name, cursor, &path)?;
                 }
             }
         }
-        cursor.end()?;
-        Some(walk)
+        entries.end()?;
+        cursor.end()
     }
 
     fn field(&mut self, name: Name, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<()> {
         match (name, cursor.peek()?) {
-            (Name::Messages, b'[') => self.prompt = Some(self.list(cursor, path)?),
+            (Name::Messages, b'[') => self.list(cursor, path)?,
             (Name::System, b'[') => {
                 let mut prompt = Prompt::default();
                 let mut sink = Sink {
@@ -71,7 +67,11 @@ impl Walk {
                     begun: false,
                     system: true,
                 };
-                self.ignored.then(self.content(cursor, path, &mut sink)?.0);
+                let mut unknown = Unknown {
+                    strict: self.strict,
+                    ignored: &mut self.ignored,
+                };
+                content(cursor, path, &mut unknown, &mut sink)?;
                 self.system = prompt;
             }
             (Name::StopSequences, b'[') => self.stop = cursor.stops(path)?,
@@ -84,111 +84,122 @@ impl Walk {
         Some(())
     }
 
-    fn list(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<Prompt> {
-        let mut prompt = Prompt::default();
+    fn list(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<()> {
+        let prompt = self.prompt.insert(Prompt::default());
+        let mut unknown = Unknown {
+            strict: self.strict,
+            ignored: &mut self.ignored,
+        };
         let mut items = cursor.array()?;
         let (mut count, mut more) = (0, true);
-        while cursor.item(&mut items)? {
+        while cursor.item(&mut items) {
             (more && count < MAX_MESSAGES).then_some(())?;
-            more = self.turn(cursor, &path.index(count), &mut prompt)?;
+            more = turn(cursor, &path.index(count), &mut unknown, prompt)?;
             count += 1;
         }
-        (count > 0).then_some(prompt)
+        items.end()?;
+        (count > 0).then_some(())
     }
+}
 
-    /// A message; `false`: none may follow.
-    fn turn(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>, prompt: &mut Prompt) -> Option<bool> {
-        let mut entries = cursor.object()?;
-        let role = ROLES.get(cursor.tag(&mut entries, "role")?)?;
-        let mut empty = None;
-        // The walk over the tape reads a message's content after its other fields.
-        let mut within = Ignored::default();
-        while let Some(key) = cursor.key(&mut entries)? {
-            match key {
-                "role" => cursor.tag_again(&mut entries)?,
-                "content" if empty.is_some() => return None,
-                "content" => {
-                    let path = path.key("content");
-                    let mut sink = Sink {
-                        prompt,
-                        role,
-                        begun: false,
-                        system: false,
-                    };
-                    empty = Some(match cursor.peek()? {
-                        b'[' => {
-                            let (ignored, none) = self.content(cursor, &path, &mut sink)?;
-                            within = ignored;
-                            none
+/// A message; `false`: none may follow.
+#[inline(always)]
+fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>, prompt: &mut Prompt) -> Option<bool> {
+    let mut entries = cursor.object()?;
+    let role = ROLES.get(cursor.tag(&mut entries, "\"role\":")?)?;
+    let mut empty = None;
+    // The walk over the tape reads a message's content after its other fields.
+    let mut within = Ignored::default();
+    while let Some(key) = cursor.key(&mut entries, "\"content\":") {
+        match key {
+            "role" => cursor.tag_again(&mut entries)?,
+            "content" if empty.is_some() => return None,
+            "content" => {
+                let path = path.key("content");
+                let mut sink = Sink {
+                    prompt,
+                    role,
+                    begun: false,
+                    system: false,
+                };
+                empty = Some(match cursor.peek()? {
+                    b'[' => {
+                        let mut inner = Unknown {
+                            strict: unknown.strict,
+                            ignored: &mut within,
+                        };
+                        content(cursor, &path, &mut inner, &mut sink)?
+                    }
+                    _ => match cursor.string()? {
+                        "" => true,
+                        text => {
+                            sink.text(text);
+                            false
                         }
-                        _ => match cursor.string()? {
-                            "" => true,
-                            text => {
-                                sink.text(text);
-                                false
-                            }
-                        },
-                    });
-                }
-                _ => {
-                    self.ignored.meet(&path.key(key), self.strict).ok()?;
-                    cursor.skip()?;
-                }
+                    },
+                });
+            }
+            _ => {
+                unknown.meet(&path.key(key))?;
+                cursor.skip()?;
             }
         }
-        self.ignored.then(within);
-        match (empty?, role) {
-            (false, _) => Some(true),
-            // An empty last answer to continue is an answer to begin.
-            (true, Role::Assistant) => Some(false),
-            (true, Role::User | Role::System) => None,
-        }
     }
-
-    /// A list of blocks: what was ignored in it, and whether it is empty.
-    fn content(&self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>, sink: &mut Sink<'_>) -> Option<(Ignored, bool)> {
-        let mut ignored = Ignored::default();
-        let mut items = cursor.array()?;
-        let mut count = 0;
-        while cursor.item(&mut items)? {
-            self.piece(cursor, &path.index(count), sink, &mut ignored)?;
-            count += 1;
-        }
-        Some((ignored, count == 0))
+    entries.end()?;
+    unknown.ignored.then(within);
+    match (empty?, role) {
+        (false, _) => Some(true),
+        // An empty last answer to continue is an answer to begin.
+        (true, Role::Assistant) => Some(false),
+        (true, Role::User | Role::System) => None,
     }
+}
 
-    fn piece(
-        &self,
-        cursor: &mut Cursor<'_, '_>,
-        path: &Path<'_>,
-        sink: &mut Sink<'_>,
-        ignored: &mut Ignored,
-    ) -> Option<()> {
-        let mut entries = cursor.object()?;
-        let kind = BLOCKS.get(cursor.tag(&mut entries, "type")?)?;
-        let mut told = false;
-        while let Some(key) = cursor.key(&mut entries)? {
-            match (key, kind) {
-                (_, Block::NotYet) => return None,
-                ("type", _) => cursor.tag_again(&mut entries)?,
-                ("text", Block::Text) => {
-                    let text = cursor.string()?;
-                    (!told && !text.is_empty()).then_some(())?;
-                    sink.text(text);
-                    told = true;
-                }
-                ("cache_control" | "citations", Block::Text)
-                | ("thinking" | "signature" | "data" | "cache_control", Block::Thinking) => cursor.skip()?,
-                _ => {
-                    ignored.meet(&path.key(key), self.strict).ok()?;
-                    cursor.skip()?;
-                }
+/// A list of blocks; whether it is empty.
+#[inline(never)]
+fn content(
+    cursor: &mut Cursor<'_, '_>,
+    path: &Path<'_>,
+    unknown: &mut Unknown<'_>,
+    sink: &mut Sink<'_>,
+) -> Option<bool> {
+    let mut items = cursor.array()?;
+    let mut count = 0;
+    while cursor.item(&mut items) {
+        piece(cursor, &path.index(count), unknown, sink)?;
+        count += 1;
+    }
+    items.end()?;
+    Some(count == 0)
+}
+
+/// A block.
+fn piece(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>, sink: &mut Sink<'_>) -> Option<()> {
+    let mut entries = cursor.object()?;
+    let kind = BLOCKS.get(cursor.tag(&mut entries, "\"type\":")?)?;
+    let mut told = false;
+    while let Some(key) = cursor.key(&mut entries, "\"text\":") {
+        match (key, kind) {
+            (_, Block::NotYet) => return None,
+            ("type", _) => cursor.tag_again(&mut entries)?,
+            ("text", Block::Text) => {
+                let text = cursor.string()?;
+                (!told && !text.is_empty()).then_some(())?;
+                sink.text(text);
+                told = true;
+            }
+            ("cache_control" | "citations", Block::Text)
+            | ("thinking" | "signature" | "data" | "cache_control", Block::Thinking) => cursor.skip()?,
+            _ => {
+                unknown.meet(&path.key(key))?;
+                cursor.skip()?;
             }
         }
-        match kind {
-            Block::Text => told.then_some(()),
-            Block::Thinking => (sink.role == Role::Assistant).then_some(()),
-            Block::NotYet => None,
-        }
+    }
+    entries.end()?;
+    match kind {
+        Block::Text => told.then_some(()),
+        Block::Thinking => (sink.role == Role::Assistant).then_some(()),
+        Block::NotYet => None,
     }
 }

@@ -5,42 +5,38 @@
 
 use zerohop_engine::Role;
 
-use super::{Name, TOP, Walk, part_name, role};
+use super::{Name, PARTS, Part, ROLES, TOP, Walk};
 use crate::api::{
-    cursor::Cursor,
+    cursor::{Cursor, NO_GUESS},
     fault::Path,
-    fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen},
+    fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, Unknown},
 };
 
 impl Walk {
     /// As [`Self::over`].
-    pub(super) fn directly(cursor: &mut Cursor<'_, '_>, strict: bool) -> Option<Self> {
-        let mut walk = Self {
-            strict,
-            ..Self::default()
-        };
+    pub(super) fn directly(&mut self, cursor: &mut Cursor<'_, '_>) -> Option<()> {
         let mut seen = Seen::default();
         let mut entries = cursor.object()?;
-        while let Some(key) = cursor.key(&mut entries)? {
+        while let Some(key) = cursor.key(&mut entries, NO_GUESS) {
             let path = Path::Root.key(key);
             match TOP.get(key) {
                 None => {
-                    walk.ignored.meet(&path, strict).ok()?;
+                    self.ignored.meet(&path, self.strict).ok()?;
                     cursor.skip()?;
                 }
                 Some(name) => {
-                    seen.once(name as u8, &path).ok()?;
-                    walk.field(name, cursor, &path)?;
+                    seen.first(name as u8).then_some(())?;
+                    self.field(name, cursor, &path)?;
                 }
             }
         }
-        cursor.end()?;
-        Some(walk)
+        entries.end()?;
+        cursor.end()
     }
 
     fn field(&mut self, name: Name, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<()> {
         match (name, cursor.peek()?) {
-            (Name::Messages, b'[') => self.prompt = Some(self.list(cursor, path)?),
+            (Name::Messages, b'[') => self.list(cursor, path)?,
             (Name::Stop, b'[') => self.stop = cursor.stops(path)?,
             (hint!(), _) => cursor.skip()?,
             _ => cursor.value(|json| match (Field { json, path }).present() {
@@ -51,104 +47,122 @@ impl Walk {
         Some(())
     }
 
-    fn list(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<Prompt> {
-        let mut prompt = Prompt::default();
+    fn list(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<()> {
+        let prompt = self.prompt.insert(Prompt::default());
+        let mut unknown = Unknown {
+            strict: self.strict,
+            ignored: &mut self.ignored,
+        };
         let mut items = cursor.array()?;
         let mut count = 0;
-        while cursor.item(&mut items)? {
+        while cursor.item(&mut items) {
             (count < MAX_MESSAGES).then_some(())?;
-            self.turn(cursor, &path.index(count), &mut prompt)?;
+            turn(cursor, &path.index(count), &mut unknown, prompt)?;
             count += 1;
         }
-        (count > 0).then_some(prompt)
+        items.end()?;
+        (count > 0).then_some(())
     }
+}
 
-    fn turn(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>, prompt: &mut Prompt) -> Option<()> {
-        let mut entries = cursor.object()?;
-        let role = role(cursor.tag(&mut entries, "role")?, path).ok()?;
-        prompt.begin(role);
-        let (mut content, mut refusal) = (false, false);
-        // The walk over the tape reads a message's content after its other fields.
-        let mut within = Ignored::default();
-        while let Some(key) = cursor.key(&mut entries)? {
-            match (key, role) {
-                ("role", _) => cursor.tag_again(&mut entries)?,
-                ("content", _) => {
-                    (!std::mem::replace(&mut content, true)).then_some(())?;
-                    within = self.content_directly(cursor, &path.key(key), role, prompt)?;
-                }
-                // One that says something goes behind the content.
-                ("refusal", Role::Assistant) => {
-                    (!std::mem::replace(&mut refusal, true)).then_some(())?;
-                    cursor.null()?;
-                }
-                ("tool_calls", Role::Assistant) => empty(cursor, &path.key(key), Neutral::Empty)?,
-                ("function_call" | "audio", Role::Assistant) => empty(cursor, &path.key(key), Neutral::Null)?,
-                ("annotations", Role::Assistant) => cursor.skip()?,
-                _ => {
-                    self.ignored.meet(&path.key(key), self.strict).ok()?;
-                    cursor.skip()?;
-                }
+/// A message.
+#[inline(always)]
+fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>, prompt: &mut Prompt) -> Option<()> {
+    let mut entries = cursor.object()?;
+    let role = ROLES.get(cursor.tag(&mut entries, "\"role\":")?)??;
+    prompt.begin(role);
+    let (mut content, mut refusal) = (false, false);
+    // The walk over the tape reads a message's content after its other fields.
+    let mut within = Ignored::default();
+    while let Some(key) = cursor.key(&mut entries, "\"content\":") {
+        match (key, role) {
+            ("role", _) => cursor.tag_again(&mut entries)?,
+            ("content", _) => {
+                (!std::mem::replace(&mut content, true)).then_some(())?;
+                let mut inner = Unknown {
+                    strict: unknown.strict,
+                    ignored: &mut within,
+                };
+                content_of(cursor, &path.key(key), role, &mut inner, prompt)?;
             }
-        }
-        self.ignored.then(within);
-        content.then_some(())
-    }
-
-    /// A text, a list of parts, or `null` in an answer; what was ignored in it.
-    fn content_directly(
-        &self,
-        cursor: &mut Cursor<'_, '_>,
-        path: &Path<'_>,
-        role: Role,
-        prompt: &mut Prompt,
-    ) -> Option<Ignored> {
-        let mut ignored = Ignored::default();
-        match cursor.peek()? {
-            b'"' => prompt.text(cursor.string()?),
-            b'[' => {
-                let mut items = cursor.array()?;
-                let mut count = 0;
-                while cursor.item(&mut items)? {
-                    self.part(cursor, &path.index(count), role, prompt, &mut ignored)?;
-                    count += 1;
-                }
-                (count > 0).then_some(())?;
-            }
-            _ => {
-                (role == Role::Assistant).then_some(())?;
+            // One that says something goes behind the content.
+            ("refusal", Role::Assistant) => {
+                (!std::mem::replace(&mut refusal, true)).then_some(())?;
                 cursor.null()?;
             }
-        }
-        Some(ignored)
-    }
-
-    fn part(
-        &self,
-        cursor: &mut Cursor<'_, '_>,
-        path: &Path<'_>,
-        role: Role,
-        prompt: &mut Prompt,
-        ignored: &mut Ignored,
-    ) -> Option<()> {
-        let mut entries = cursor.object()?;
-        let name = part_name(cursor.tag(&mut entries, "type")?, path, role).ok()?;
-        let mut told = false;
-        while let Some(key) = cursor.key(&mut entries)? {
-            match key {
-                "type" => cursor.tag_again(&mut entries)?,
-                key if key == name => {
-                    (!std::mem::replace(&mut told, true)).then_some(())?;
-                    prompt.text(cursor.string()?);
-                }
-                _ => {
-                    ignored.meet(&path.key(key), self.strict).ok()?;
-                    cursor.skip()?;
-                }
+            ("tool_calls", Role::Assistant) => empty(cursor, &path.key(key), Neutral::Empty)?,
+            ("function_call" | "audio", Role::Assistant) => empty(cursor, &path.key(key), Neutral::Null)?,
+            ("annotations", Role::Assistant) => cursor.skip()?,
+            _ => {
+                unknown.meet(&path.key(key))?;
+                cursor.skip()?;
             }
         }
-        told.then_some(())
     }
+    entries.end()?;
+    unknown.ignored.then(within);
+    content.then_some(())
+}
+
+/// A text, a list of parts, or `null` in an answer.
+#[inline(always)]
+fn content_of(
+    cursor: &mut Cursor<'_, '_>,
+    path: &Path<'_>,
+    role: Role,
+    unknown: &mut Unknown<'_>,
+    prompt: &mut Prompt,
+) -> Option<()> {
+    match cursor.peek()? {
+        b'"' => prompt.text(cursor.string()?),
+        b'[' => {
+            let mut items = cursor.array()?;
+            let mut count = 0;
+            while cursor.item(&mut items) {
+                part(cursor, &path.index(count), role, unknown, prompt)?;
+                count += 1;
+            }
+            items.end()?;
+            (count > 0).then_some(())?;
+        }
+        _ => {
+            (role == Role::Assistant).then_some(())?;
+            cursor.null()?;
+        }
+    }
+    Some(())
+}
+
+#[inline(never)]
+fn part(
+    cursor: &mut Cursor<'_, '_>,
+    path: &Path<'_>,
+    role: Role,
+    unknown: &mut Unknown<'_>,
+    prompt: &mut Prompt,
+) -> Option<()> {
+    let mut entries = cursor.object()?;
+    let name = match (PARTS.get(cursor.tag(&mut entries, "\"type\":")?)?, role) {
+        (Part::Text, _) => "text",
+        (Part::Refusal, Role::Assistant) => "refusal",
+        (Part::Refusal | Part::NotYet, _) => return None,
+    };
+    let mut told = false;
+    while let Some(key) = cursor.key(&mut entries, "\"text\":") {
+        match key {
+            "type" => cursor.tag_again(&mut entries)?,
+            key if key == name => {
+                (!std::mem::replace(&mut told, true)).then_some(())?;
+                prompt.text(cursor.string()?);
+            }
+            _ => {
+                unknown.meet(&path.key(key))?;
+                cursor.skip()?;
+            }
+        }
+    }
+    entries.end()?;
+    told.then_some(())
 }
 
 /// A field of an earlier answer that asks for nothing.
