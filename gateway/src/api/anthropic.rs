@@ -25,18 +25,33 @@ const BILLING_HEADER: &str = "x-anthropic-billing-header:";
 /// # Errors
 /// [`crate::error::ErrorKind::InvalidRequest`] with the path of the first fault.
 pub fn messages(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(ChatRequest, Ignored), ApiError> {
-    match messages_directly(body, scratch, strict) {
-        Some(found) => Ok(found),
-        None => messages_by_tape(body, scratch, strict),
-    }
+    chat_or(body, scratch, strict, Ok, |scratch| {
+        messages_by_tape(body, scratch, strict)
+    })
 }
 
 /// As [`messages`], in one pass; `None` says nothing about the body.
-#[inline(always)]
 pub(crate) fn messages_directly(body: &[u8], scratch: &mut Scratch, strict: bool) -> Option<(ChatRequest, Ignored)> {
+    chat_or(body, scratch, strict, Some, |_| None)
+}
+
+/// One pass; what is found goes through `found` straight to its place, a doubt becomes what `doubt` makes of it.
+#[inline(always)]
+fn chat_or<T>(
+    body: &[u8],
+    scratch: &mut Scratch,
+    strict: bool,
+    found: impl FnOnce((ChatRequest, Ignored)) -> T,
+    doubt: impl FnOnce(&mut Scratch) -> T,
+) -> T {
     let mut walk = Walk::new(strict);
-    scratch.directly(body, |cursor| walk.directly(cursor))?;
-    walk.chat().ok()
+    if scratch.directly(body, |cursor| walk.directly(cursor)).is_some()
+        && let (Some(model), Some(max_tokens)) = (walk.model.take(), walk.max_tokens)
+        && let Ok(conversation) = walk.conversation()
+    {
+        return found(walk.chat(model, max_tokens, conversation));
+    }
+    doubt(scratch)
 }
 
 /// As [`messages`], always by the tape.
@@ -47,7 +62,14 @@ pub(crate) fn messages_by_tape(
     strict: bool,
 ) -> Result<(ChatRequest, Ignored), ApiError> {
     scratch
-        .with(body, |root| Walk::over(root, strict)?.chat())
+        .with(body, |root| {
+            let mut walk = Walk::over(root, strict)?;
+            let conversation = walk.conversation();
+            let model = walk.model()?;
+            let conversation = conversation?;
+            let max_tokens = walk.max_tokens.ok_or_else(|| missing("max_tokens"))?;
+            Ok(walk.chat(model, max_tokens, conversation))
+        })
         .map_err(|fault| fault.into_error(Dialect::Anthropic))
 }
 
@@ -64,7 +86,6 @@ pub fn count_tokens(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<
 }
 
 /// As [`count_tokens`], in one pass; `None` says nothing about the body.
-#[inline(always)]
 pub(crate) fn count_tokens_directly(
     body: &[u8],
     scratch: &mut Scratch,
@@ -76,7 +97,6 @@ pub(crate) fn count_tokens_directly(
 }
 
 /// As [`count_tokens`], always by the tape.
-#[inline(never)]
 pub(crate) fn count_tokens_by_tape(
     body: &[u8],
     scratch: &mut Scratch,
@@ -252,34 +272,37 @@ impl Walk {
         Ok(walk)
     }
 
-    /// The request, once the whole body was read. A missing model is told first.
+    /// The request, once the whole body was read.
     #[inline(always)]
-    fn chat(mut self) -> Result<(ChatRequest, Ignored), Fault> {
-        let conversation = self.conversation();
+    fn chat(self, model: String, max_tokens: u32, conversation: Conversation) -> (ChatRequest, Ignored) {
         let request = ChatRequest {
             dialect: Dialect::Anthropic,
-            model: self.model.ok_or_else(|| missing("model"))?,
-            conversation: conversation?,
+            model,
+            conversation,
             temperature: self.temperature,
             top_p: self.top_p,
             top_k: self.top_k,
             seed: None,
-            max_tokens: Some(self.max_tokens.ok_or_else(|| missing("max_tokens"))?),
+            max_tokens: Some(max_tokens),
             stop: self.stop,
             stream: self.stream.then_some(StreamOptions { include_usage: true }),
+        };
+        (request, self.ignored)
+    }
+
+    /// As [`Self::chat`], for a count.
+    fn count(mut self) -> Result<(CountRequest, Ignored), Fault> {
+        let conversation = self.conversation();
+        let request = CountRequest {
+            model: self.model()?,
+            conversation: conversation?,
         };
         Ok((request, self.ignored))
     }
 
-    /// As [`Self::chat`], for a count.
-    #[inline(always)]
-    fn count(mut self) -> Result<(CountRequest, Ignored), Fault> {
-        let conversation = self.conversation();
-        let request = CountRequest {
-            model: self.model.ok_or_else(|| missing("model"))?,
-            conversation: conversation?,
-        };
-        Ok((request, self.ignored))
+    /// The model; where it is missing, that is told before anything about the messages.
+    fn model(&mut self) -> Result<String, Fault> {
+        self.model.take().ok_or_else(|| missing("model"))
     }
 
     #[inline(always)]

@@ -304,17 +304,26 @@ impl<'a, 's> Cursor<'a, 's> {
         Some(stops)
     }
 
-    /// A value with at most [`MAX_NODES`] others in it, handed to `read`.
+    /// A value with at most [`MAX_NODES`] others in it, handed to `read` as the field at `path`, unless it is `null`.
     #[inline(always)]
-    pub(crate) fn value<T>(&mut self, read: impl FnOnce(Json<'_>) -> Option<T>) -> Option<T> {
+    pub(crate) fn field(&mut self, path: &Path<'_>, read: impl FnOnce(Field<'_, '_>) -> Option<()>) -> Option<()> {
         match self.peek()? {
-            b'"' => read(Json::Str(self.string()?)),
+            b'"' => {
+                let json = Json::Str(self.string()?);
+                read(Field { json, path })
+            }
             b'{' | b'[' => {
                 let mut nodes = Nodes::new();
                 self.nodes(&mut nodes)?;
-                read(Value::new(nodes.nodes.get(..nodes.len)?).json())
+                read(Field::new(Value::new(nodes.nodes.get(..nodes.len)?), path))
             }
-            _ => read(self.scalar()?.json()),
+            _ => match self.scalar()? {
+                Scalar::Null => Some(()),
+                scalar => read(Field {
+                    json: scalar.json(),
+                    path,
+                }),
+            },
         }
     }
 

@@ -97,7 +97,7 @@ fn fraction(bytes: &[u8], start: usize, (whole, point): (u64, usize)) -> Option<
     if !matches!(bytes.get(at), Some(b'e' | b'E')) && count <= EXACT_DIGITS && (value > 0 || start == 0) {
         // Both are exact, so the division rounds once.
         #[expect(clippy::cast_precision_loss, reason = "below 10^15")]
-        let value = value as f64 / POWERS[places];
+        let value = value.cast_signed() as f64 / POWERS[places];
         return Some((Scalar::Float(if start == 0 { value } else { -value }), at));
     }
     long_fraction(bytes, at)

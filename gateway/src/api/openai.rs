@@ -5,7 +5,7 @@
 //! at its path, or one of those that the API lets a server ignore; `null` is the same as absent, a known name given
 //! twice is refused.
 
-use zerohop_engine::Role;
+use zerohop_engine::{Conversation, Role};
 
 use super::{
     ChatRequest, Dialect, Scratch, StreamOptions,
@@ -21,18 +21,30 @@ use crate::error::ApiError;
 /// # Errors
 /// [`crate::error::ErrorKind::InvalidRequest`] with the path of the first fault.
 pub fn chat(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(ChatRequest, Ignored), ApiError> {
-    match chat_directly(body, scratch, strict) {
-        Some(found) => Ok(found),
-        None => chat_by_tape(body, scratch, strict),
-    }
+    chat_or(body, scratch, strict, Ok, |scratch| chat_by_tape(body, scratch, strict))
 }
 
 /// As [`chat`], in one pass; `None` says nothing about the body.
-#[inline(always)]
 pub(crate) fn chat_directly(body: &[u8], scratch: &mut Scratch, strict: bool) -> Option<(ChatRequest, Ignored)> {
+    chat_or(body, scratch, strict, Some, |_| None)
+}
+
+/// One pass; what is found goes through `found` straight to its place, a doubt becomes what `doubt` makes of it.
+#[inline(always)]
+fn chat_or<T>(
+    body: &[u8],
+    scratch: &mut Scratch,
+    strict: bool,
+    found: impl FnOnce((ChatRequest, Ignored)) -> T,
+    doubt: impl FnOnce(&mut Scratch) -> T,
+) -> T {
     let mut walk = Walk::new(strict);
-    scratch.directly(body, |cursor| walk.directly(cursor))?;
-    walk.finish().ok()
+    if scratch.directly(body, |cursor| walk.directly(cursor)).is_some()
+        && let Ok((model, conversation)) = walk.complete()
+    {
+        return found(walk.request(model, conversation));
+    }
+    doubt(scratch)
 }
 
 /// As [`chat`], always by the tape.
@@ -43,7 +55,11 @@ pub(crate) fn chat_by_tape(
     strict: bool,
 ) -> Result<(ChatRequest, Ignored), ApiError> {
     scratch
-        .with(body, |root| Walk::over(root, strict)?.finish())
+        .with(body, |root| {
+            let mut walk = Walk::over(root, strict)?;
+            let (model, conversation) = walk.complete()?;
+            Ok(walk.request(model, conversation))
+        })
         .map_err(|fault| fault.into_error(Dialect::OpenAi))
 }
 
@@ -259,22 +275,27 @@ impl Walk {
         Ok(walk)
     }
 
+    /// What a request must have, once the whole body was read.
     #[inline(always)]
-    fn finish(mut self) -> Result<(ChatRequest, Ignored), Fault> {
+    fn complete(&mut self) -> Result<(String, Conversation), Fault> {
         let missing = |name: &str| Path::Root.key(name).is(What::Missing);
         if self.stream_options.is_some() && !self.stream {
             return Err(Path::Root
                 .key("stream_options")
                 .breaks("is only allowed when 'stream' is true"));
         }
+        let model = self.model.take().ok_or_else(|| missing("model"))?;
+        let prompt = self.prompt.as_mut().ok_or_else(|| missing("messages"))?;
+        let conversation = prompt.finish(&mut Prompt::default(), &Path::Root.key("messages"))?;
+        Ok((model, conversation))
+    }
+
+    #[inline(always)]
+    fn request(self, model: String, conversation: Conversation) -> (ChatRequest, Ignored) {
         let request = ChatRequest {
             dialect: Dialect::OpenAi,
-            model: self.model.ok_or_else(|| missing("model"))?,
-            conversation: self
-                .prompt
-                .as_mut()
-                .ok_or_else(|| missing("messages"))?
-                .finish(&mut Prompt::default(), &Path::Root.key("messages"))?,
+            model,
+            conversation,
             temperature: self.temperature,
             top_p: self.top_p,
             top_k: self.top_k,
@@ -285,7 +306,7 @@ impl Walk {
                 include_usage: self.stream_options == Some(true),
             }),
         };
-        Ok((request, self.ignored))
+        (request, self.ignored)
     }
 
     #[inline(always)]

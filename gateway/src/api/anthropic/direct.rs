@@ -9,7 +9,7 @@ use super::{BILLING_HEADER, BLOCKS, Block, Name, ROLES, TOP, Walk};
 use crate::api::{
     cursor::{Cursor, NO_GUESS},
     fault::Path,
-    fields::{Field, Ignored, MAX_MESSAGES, Prompt, Seen, Unknown},
+    fields::{Ignored, MAX_MESSAGES, Prompt, Seen, Unknown},
 };
 
 /// Where the texts of blocks go.
@@ -76,10 +76,7 @@ impl Walk {
             }
             (Name::StopSequences, b'[') => self.stop = cursor.stops(path)?,
             (hint!(), _) => cursor.skip()?,
-            _ => cursor.value(|json| match (Field { json, path }).present() {
-                Some(field) => self.top(name, field).ok(),
-                None => Some(()),
-            })?,
+            _ => cursor.field(path, |field| self.top(name, field).ok())?,
         }
         Some(())
     }

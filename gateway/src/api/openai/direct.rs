@@ -9,7 +9,7 @@ use super::{Name, PARTS, Part, ROLES, TOP, Walk};
 use crate::api::{
     cursor::{Cursor, NO_GUESS},
     fault::Path,
-    fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, Unknown},
+    fields::{Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, Unknown},
 };
 
 impl Walk {
@@ -39,10 +39,7 @@ impl Walk {
             (Name::Messages, b'[') => self.list(cursor, path)?,
             (Name::Stop, b'[') => self.stop = cursor.stops(path)?,
             (hint!(), _) => cursor.skip()?,
-            _ => cursor.value(|json| match (Field { json, path }).present() {
-                Some(field) => self.top(name, field).ok(),
-                None => Some(()),
-            })?,
+            _ => cursor.field(path, |field| self.top(name, field).ok())?,
         }
         Some(())
     }
@@ -167,5 +164,5 @@ fn part(
 
 /// A field of an earlier answer that asks for nothing.
 fn empty(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, neutral: Neutral) -> Option<()> {
-    cursor.value(|json| Field { json, path }.only(neutral).ok())
+    cursor.field(path, |field| field.only(neutral).ok())
 }
