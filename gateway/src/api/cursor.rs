@@ -385,6 +385,16 @@ impl<'a, 's> Cursor<'a, 's> {
         Some(scalar)
     }
 
+    /// A truth value, or `null`, which is `false`.
+    pub(crate) fn switch(&mut self) -> Option<bool> {
+        self.peek()?;
+        match self.scalar()? {
+            Scalar::Bool(value) => Some(value),
+            Scalar::Null => Some(false),
+            Scalar::Unsigned(_) | Scalar::Signed(_) | Scalar::Float(_) => None,
+        }
+    }
+
     /// `null`, and nothing else.
     pub(crate) fn null(&mut self) -> Option<()> {
         (self.peek()? == b'n').then_some(())?;

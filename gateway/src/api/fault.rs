@@ -280,7 +280,7 @@ fn list(names: &[&str], last: &str) -> String {
 }
 
 /// A client's own text, cut to [`SHOWN`] bytes.
-fn shown(text: &str) -> std::borrow::Cow<'_, str> {
+pub(crate) fn shown(text: &str) -> std::borrow::Cow<'_, str> {
     if text.len() <= SHOWN {
         return text.into();
     }

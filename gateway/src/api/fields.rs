@@ -6,7 +6,7 @@
 use zerohop_engine::{Conversation, Message, Role};
 
 use super::{
-    fault::{Expected, Fault, Path, What},
+    fault::{Expected, Fault, Path, What, shown},
     tape::{Entries, Items, Json, Value},
 };
 
@@ -36,7 +36,11 @@ impl Ignored {
         }
         self.count += 1;
         if self.first.is_none() {
-            self.first = Some(path.to_string());
+            self.first = Some(match path {
+                // Most are at the top, and formatting takes longer than the rest.
+                Path::Key(Path::Root, key) => shown(key).into_owned(),
+                _ => path.to_string(),
+            });
         }
         Ok(())
     }

@@ -38,10 +38,32 @@ impl Walk {
         match (name, cursor.peek()?) {
             (Name::Messages, b'[') => self.list(cursor, path)?,
             (Name::Stop, b'[') => self.stop = cursor.stops(path)?,
+            (Name::StreamOptions, b'{') => self.stream_options = Some(self.stream_options_directly(cursor, path)?),
             (hint!(), _) => cursor.skip()?,
             _ => cursor.field(path, |field| self.top(name, field).ok())?,
         }
         Some(())
+    }
+
+    /// As [`Self::stream_options`].
+    fn stream_options_directly(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<bool> {
+        let mut entries = cursor.object()?;
+        let (mut told, mut usage) = (false, false);
+        while let Some(key) = cursor.key(&mut entries, "\"include_usage\":") {
+            match key {
+                "include_usage" => {
+                    (!std::mem::replace(&mut told, true)).then_some(())?;
+                    usage = cursor.switch()?;
+                }
+                "include_obfuscation" => cursor.skip()?,
+                _ => {
+                    self.ignored.meet(&path.key(key), self.strict).ok()?;
+                    cursor.skip()?;
+                }
+            }
+        }
+        entries.end()?;
+        Some(usage)
     }
 
     fn list(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<()> {
