@@ -32,6 +32,11 @@ pub(crate) fn append(
 }
 
 /// Appends a character.
+#[inline]
 pub(crate) fn push(out: &mut Vec<u8>, char: char) {
-    out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+    let mut bytes = [0; 4];
+    let len = out.len() + char.encode_utf8(&mut bytes).len();
+    // Always four, which is one store.
+    out.extend_from_slice(&bytes);
+    out.truncate(len);
 }

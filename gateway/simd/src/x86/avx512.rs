@@ -2,6 +2,8 @@
 //!
 //! Invariant: loads take lanes that lie in the slice; stores go to capacity that was reserved just before.
 
+use std::mem::MaybeUninit;
+
 use std::arch::x86_64::{
     __m512i, _mm512_cmpeq_epi8_mask, _mm512_cmplt_epu8_mask, _mm512_loadu_si512, _mm512_mask_blend_epi8,
     _mm512_maskz_compress_epi8, _mm512_maskz_loadu_epi8, _mm512_movepi8_mask, _mm512_permutex2var_epi8,
@@ -14,6 +16,12 @@ use crate::{
 };
 
 const WIDTH: usize = 64;
+
+/// How many bytes are reserved at once.
+const RUN: usize = 4096;
+
+/// The last lane.
+const LAST: u64 = 1 << (WIDTH - 1);
 
 /// Lanes with an even number.
 const EVEN: u64 = 0x5555_5555_5555_5555;
@@ -106,38 +114,77 @@ pub(super) fn space(bytes: &[u8], mut at: usize) -> usize {
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 pub(super) fn unescape(bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Stop> {
     let mut at = 0;
-    // At `at` never stands the second byte of an escape.
-    while let Some(vector) = load(bytes, at) {
-        let backslash = equal(vector, b'\\');
-        let starts = starts(backslash);
-        let escaped = starts << 1;
-        let end = (equal(vector, b'"') | below(vector, 0x20)) & !escaped;
-        let mut count = end.trailing_zeros() as usize;
-        // An escape whose second byte is not here waits for the next round.
-        if count == WIDTH && starts >> (WIDTH - 1) == 1 {
-            count = WIDTH - 1;
-        }
-        let (named, odd) = names(vector, escaped & low(count));
-        if odd != 0 {
-            // One that is not short: what is before it, then the escape by itself.
-            let before = odd.trailing_zeros() as usize - 1;
-            push(out, named, low(before) & !starts);
-            at += before;
-            at += plain::escape(&bytes[at..], out)?;
-            continue;
-        }
-        push(out, named, low(count) & !starts);
-        at += count;
-        if end & low(count + 1) != 0 {
-            return match bytes.get(at) {
-                Some(b'"') => Ok(at + 1),
-                Some(_) => Err(Stop::Control),
-                // The zeros behind the end count as controls.
-                None => Err(Stop::Unterminated),
-            };
+    loop {
+        match run(bytes, &mut at, out) {
+            Pause::Full => {}
+            Pause::Escape => at += plain::escape(&bytes[at..], out)?,
+            Pause::End => {
+                return match bytes.get(at) {
+                    Some(b'"') => Ok(at + 1),
+                    Some(_) => Err(Stop::Control),
+                    None => Err(Stop::Unterminated),
+                };
+            }
         }
     }
-    Err(Stop::Unterminated)
+}
+
+/// Why a run ended.
+enum Pause {
+    /// As much was written as was reserved.
+    Full,
+    /// An escape that is not short, or none.
+    Escape,
+    /// A quote, a control character, or the end of the bytes.
+    End,
+}
+
+/// Appends what the bytes from `at` on say, and moves `at` to where it paused.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
+#[inline]
+fn run(bytes: &[u8], at: &mut usize, out: &mut Vec<u8>) -> Pause {
+    out.reserve(RUN + WIDTH);
+    let spare = out.spare_capacity_mut();
+    let mut written = 0;
+    let pause = loop {
+        let Some(place) = spare.get_mut(written..).and_then(|rest| rest.first_chunk_mut()) else {
+            break Pause::Full;
+        };
+        // At `at` never stands the second byte of an escape.
+        let Some(vector) = load(bytes, *at) else {
+            break Pause::End;
+        };
+        let starts = starts(equal(vector, b'\\'));
+        let escaped = starts << 1;
+        // The zeros behind the end count as controls.
+        let end = (equal(vector, b'"') | below(vector, 0x20)) & !escaped;
+        let (named, odd) = names(vector, escaped);
+        // An escape whose second byte is not here waits for the next round.
+        let stop = end | odd >> 1 | starts & LAST;
+        if stop == 0 {
+            // The usual case is a branch of its own, so that the next round does not wait for the count.
+            store(place, named, !starts);
+            written += WIDTH - starts.count_ones() as usize;
+            *at += WIDTH;
+            continue;
+        }
+        let count = stop.trailing_zeros();
+        let keep = ((1 << count) - 1) & !starts;
+        store(place, named, keep);
+        written += keep.count_ones() as usize;
+        *at += count as usize;
+        if end >> count & 1 == 1 {
+            break Pause::End;
+        }
+        if odd >> 1 >> count & 1 == 1 {
+            break Pause::Escape;
+        }
+    };
+    let len = out.len() + written;
+    // SAFETY: `written` bytes behind the old length are initialised: each round wrote a whole vector where the one before
+    // had ended. They lie within the capacity, since each was written through the spare part's own slice.
+    unsafe { out.set_len(len) };
+    pause
 }
 
 /// Which of these backslashes begin an escape: in each run of them every second one, from its first on.
@@ -176,17 +223,11 @@ static SHORT_HALVES: [[u8; WIDTH]; 2] = {
     halves
 };
 
-/// Appends the lanes of `vector` that `keep` names.
-#[target_feature(enable = "avx512f,avx512vbmi2,popcnt")]
+/// Writes the lanes of `vector` that `keep` names, and zeros behind them.
+#[target_feature(enable = "avx512f,avx512vbmi2")]
 #[inline]
-fn push(out: &mut Vec<u8>, vector: __m512i, keep: u64) {
-    out.reserve(WIDTH);
-    if let Some(place) = out.spare_capacity_mut().first_chunk_mut::<WIDTH>() {
-        let kept = _mm512_maskz_compress_epi8(keep, vector);
-        // SAFETY: 64 bytes are writable behind the reference; the store needs no alignment.
-        unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), kept) };
-        let len = out.len() + keep.count_ones() as usize;
-        // SAFETY: the capacity was there for 64 more bytes, all of which were just written, and at most 64 are kept.
-        unsafe { out.set_len(len) };
-    }
+fn store(place: &mut [MaybeUninit<u8>; WIDTH], vector: __m512i, keep: u64) {
+    let kept = _mm512_maskz_compress_epi8(keep, vector);
+    // SAFETY: 64 bytes are writable behind the reference; the store needs no alignment.
+    unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), kept) };
 }
