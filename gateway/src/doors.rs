@@ -2,6 +2,8 @@
 //!
 //! No part of the product uses them, and they promise nothing. Invariant: [`Way::Product`] is what a worker calls.
 
+pub use zerohop_simd::Level;
+
 use crate::{
     api::{ChatRequest, CountRequest, Ignored, Scratch, anthropic, openai},
     error::ApiError,
@@ -16,6 +18,12 @@ pub enum Way {
     Direct,
     /// The tape alone, which is the reference.
     Tape,
+}
+
+/// Scratch memory for the pass with these instructions; a worker takes the best.
+#[must_use]
+pub fn scratch(level: Level) -> Scratch {
+    Scratch::at(level)
 }
 
 /// What was read, or why it was refused; `None` only of [`Way::Direct`].

@@ -1,6 +1,6 @@
 //! How long it takes to read a request, each way by itself: `cargo xtask bench parse` runs it and makes the table.
 //!
-//! Prints one JSON object a line. CPU time of this thread; a round measures every way once, so that what disturbs the
+//! Prints one JSON object a line, with a time in nanoseconds for each round. CPU time of this thread; a round measures every way once, so that what disturbs the
 //! machine disturbs all alike. Invariant: before anything is measured, each way has read each body whole.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
@@ -12,7 +12,6 @@ use std::hint::black_box;
 
 use bodies::Body;
 use rustix::time::{ClockId, clock_gettime};
-use ways::WAYS;
 
 /// How long one measurement takes, about.
 const SLICE_NANOS: u64 = 300_000;
@@ -38,9 +37,9 @@ fn main() {
 }
 
 fn repeat(times: u64, way: &str, name: &str) {
-    let (_, make) = WAYS.iter().find(|(known, _)| *known == way).expect("a known way");
     for body in bodies::all().iter().filter(|body| body.name == name) {
-        let mut read = make(body);
+        let mut ways = ways::of(body);
+        let (_, read) = ways.iter_mut().find(|(known, _)| known == way).expect("a known way");
         for _ in 0..times {
             black_box(read());
         }
@@ -48,18 +47,15 @@ fn repeat(times: u64, way: &str, name: &str) {
 }
 
 fn measure(body: &Body, rounds: u32) {
-    let mut ways: Vec<_> = WAYS
-        .iter()
-        .map(|(name, make)| (*name, make(body), Vec::new()))
-        .collect();
-    let repeats: Vec<u64> = ways.iter_mut().map(|(_, read, _)| repeats(read)).collect();
+    let mut ways = ways::of(body);
+    let repeats: Vec<u64> = ways.iter_mut().map(|(_, read)| repeats(read)).collect();
+    let mut samples = vec![Vec::new(); ways.len()];
     for _ in 0..rounds {
-        for ((_, read, samples), &repeats) in ways.iter_mut().zip(&repeats) {
+        for (((_, read), &repeats), samples) in ways.iter_mut().zip(&repeats).zip(&mut samples) {
             samples.push(nanos(read, repeats));
         }
     }
-    for (name, _, mut samples) in ways {
-        samples.sort_by(f64::total_cmp);
+    for ((name, _), samples) in ways.iter().zip(samples) {
         let line = serde_json::json!({
             "body": body.name,
             "dialect": body.dialect.name(),
@@ -67,8 +63,7 @@ fn measure(body: &Body, rounds: u32) {
             "beyond_ascii": body.bytes.iter().filter(|byte| !byte.is_ascii()).count(),
             "backslashes": body.bytes.iter().filter(|&&byte| byte == b'\\').count(),
             "way": name,
-            "least": samples[0],
-            "median": samples[samples.len() / 2],
+            "nanos": samples,
         });
         println!("{line}");
     }

@@ -6,53 +6,73 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 use simd_json::{Buffers, INPUT_PADDING, Tape};
+use sonic_rs::JsonContainerTrait as _;
 use zerohop::{
     api::{Scratch, anthropic, openai},
-    doors::{self, Way},
+    doors::{self, Level, Way},
 };
 
 use crate::bodies::{Body, Dialect};
 
 /// Reads a body once; the number is any that depends on the result.
-type Read<'b> = Box<dyn FnMut() -> usize + 'b>;
+pub(crate) type Read<'b> = Box<dyn FnMut() -> usize + 'b>;
 
-/// What the table calls it, and what reads.
-pub(crate) const WAYS: [(&str, fn(&Body) -> Read<'_>); 8] = [
-    ("zerohop", product),
-    ("zerohop, tape alone", by_tape),
-    ("simd-json tape, buffers reused", tape),
-    ("sonic-rs Value", |body| {
-        Box::new(|| {
-            sonic_rs::from_slice::<sonic_rs::Value>(&body.bytes)
-                .map(|value| size_of_val(&value))
-                .expect("valid")
-        })
-    }),
-    ("sonic-rs typed", |body| {
-        Box::new(|| sonic_rs::from_slice::<Typed>(&body.bytes).expect("valid").weight())
-    }),
-    ("serde_json Value", |body| {
-        Box::new(|| {
-            serde_json::from_slice::<serde_json::Value>(&body.bytes)
-                .map(|value| size_of_val(&value))
-                .expect("valid")
-        })
-    }),
-    ("serde_json typed", |body| {
-        Box::new(|| serde_json::from_slice::<Typed>(&body.bytes).expect("valid").weight())
-    }),
-    ("simdutf8 alone", |body| {
-        Box::new(|| simdutf8::basic::from_utf8(&body.bytes).expect("valid").len())
-    }),
-];
+/// All ways, each with what the table calls it.
+pub(crate) fn of(body: &Body) -> Vec<(String, Read<'_>)> {
+    let json = &body.bytes;
+    let mut ways: Vec<(String, Read<'_>)> = vec![("zerohop".into(), product(body, Scratch::default()))];
+    // What machines without the newest instructions do.
+    for level in Level::all().filter(|level| *level != Level::best()) {
+        let name = format!("zerohop, {}", level.name());
+        ways.push((name, product(body, doors::scratch(level))));
+    }
+    ways.extend([
+        ("zerohop, tape alone".into(), by_tape(body)),
+        ("simd-json tape, buffers reused".into(), tape(body)),
+        (
+            "sonic-rs typed".into(),
+            read(|| sonic_rs::from_slice::<Typed>(json).expect("valid").weight()),
+        ),
+        (
+            "sonic-rs Value".into(),
+            read(|| {
+                sonic_rs::from_slice::<sonic_rs::Value>(json)
+                    .expect("valid")
+                    .as_object()
+                    .map_or(0, sonic_rs::Object::len)
+            }),
+        ),
+        (
+            "serde_json typed".into(),
+            read(|| serde_json::from_slice::<Typed>(json).expect("valid").weight()),
+        ),
+        (
+            "serde_json Value".into(),
+            read(|| {
+                serde_json::from_slice::<serde_json::Value>(json)
+                    .expect("valid")
+                    .as_object()
+                    .map_or(0, serde_json::Map::len)
+            }),
+        ),
+        (
+            "simdutf8, validation alone".into(),
+            read(|| simdutf8::basic::from_utf8(json).expect("valid").len()),
+        ),
+    ]);
+    ways
+}
+
+fn read<'b>(read: impl FnMut() -> usize + 'b) -> Read<'b> {
+    Box::new(read)
+}
 
 /// As a worker does it, with its own scratch memory.
-fn product(body: &Body) -> Read<'_> {
+fn product(body: &Body, mut scratch: Scratch) -> Read<'_> {
     let read = match body.dialect {
         Dialect::Anthropic => anthropic::messages,
         Dialect::OpenAi => openai::chat,
     };
-    let mut scratch = Scratch::default();
     let directly = match body.dialect {
         Dialect::Anthropic => doors::messages,
         Dialect::OpenAi => doors::chat,

@@ -32,17 +32,22 @@ pub struct Scratch {
 
 impl Default for Scratch {
     fn default() -> Self {
-        Self {
-            buffers: Buffers::with_max_depth(0, MAX_DEPTH),
-            padded: Vec::new(),
-            tape: Tape(Vec::new()),
-            level: Level::best(),
-            unescaped: String::new(),
-        }
+        Self::at(Level::best())
     }
 }
 
 impl Scratch {
+    /// For the direct pass with these instructions.
+    pub(crate) fn at(level: Level) -> Self {
+        Self {
+            buffers: Buffers::with_max_depth(0, MAX_DEPTH),
+            padded: Vec::new(),
+            tape: Tape(Vec::new()),
+            level,
+            unescaped: String::new(),
+        }
+    }
+
     /// Reads `body` as text, in one pass and without a tape. `None`: [`Self::with`] has to say what it is.
     pub(crate) fn directly<T>(
         &mut self,
@@ -92,7 +97,7 @@ impl Scratch {
     /// Gives back what one unusually large body needed.
     fn trim(&mut self) {
         if self.padded.capacity() > KEEP_BYTES || self.tape.0.capacity() > KEEP_VALUES {
-            *self = Self::default();
+            *self = Self::at(self.level);
         }
     }
 }

@@ -6,6 +6,7 @@
 mod http;
 mod load;
 mod memory;
+mod parse;
 pub(crate) mod report;
 mod server;
 mod statistics;
@@ -28,6 +29,10 @@ pub(crate) enum Bench {
     ///
     /// Needs two cores.
     Zc(zero_copy::Options),
+    /// Requests read: ours, and the parsers that could be used instead
+    ///
+    /// Needs Debian's package util-linux (taskset).
+    Parse(parse::Options),
 }
 
 /// Measures.
@@ -36,6 +41,7 @@ pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
         Bench::Http(options) => http::bench(place, options),
         Bench::Memory(options) => memory::bench(place, options),
         Bench::Zc(options) => zero_copy::bench(place, options),
+        Bench::Parse(options) => parse::bench(place, options),
     }
 }
 
