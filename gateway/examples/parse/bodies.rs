@@ -95,8 +95,8 @@ fn make(dialect: Dialect, length: usize, escape_all: bool) -> Vec<u8> {
     };
     let mut dice = Dice(SEED);
     let (short, size) = match length {
-        ..1_000 => (true, 60),
-        ..100_000 => (false, 500),
+        0..1_000 => (true, 60),
+        1_000..100_000 => (false, 500),
         _ => (false, 4_000),
     };
     // The last message fills up what is left.

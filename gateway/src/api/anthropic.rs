@@ -114,7 +114,7 @@ fn missing(name: &str) -> Fault {
 /// The names that a body may have at its top. What is not here is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
-enum Name {
+pub(super) enum Name {
     Model,
     Messages,
     MaxTokens,
@@ -158,7 +158,7 @@ macro_rules! hint {
     };
 }
 
-static TOP: Names<Name, 27> = Names::new([
+pub(super) static TOP: Names<Name, 27> = Names::new([
     ("model", Name::Model),
     ("messages", Name::Messages),
     ("max_tokens", Name::MaxTokens),

@@ -71,3 +71,7 @@ pub struct CountRequest {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+#[path = "differential_tests.rs"]
+mod differential;

@@ -114,10 +114,7 @@ impl Print {
     #[inline]
     const fn slot(self, factor: u64) -> usize {
         let mixed = self.head ^ self.tail.rotate_left(21) ^ self.len as u64;
-        #[expect(clippy::cast_possible_truncation, reason = "below SLOTS")]
-        {
-            (mixed.wrapping_mul(factor) >> SHIFT) as usize
-        }
+        (mixed.wrapping_mul(factor) >> SHIFT) as usize
     }
 }
 

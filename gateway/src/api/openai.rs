@@ -66,7 +66,7 @@ pub(crate) fn chat_by_tape(
 /// The names that a body may have at its top. What is not here is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
-enum Name {
+pub(super) enum Name {
     Model,
     Messages,
     Stream,
@@ -144,7 +144,7 @@ macro_rules! hint {
     };
 }
 
-static TOP: Names<Name, 55> = Names::new([
+pub(super) static TOP: Names<Name, 55> = Names::new([
     ("model", Name::Model),
     ("messages", Name::Messages),
     ("stream", Name::Stream),
