@@ -82,6 +82,7 @@ impl Level {
 
     /// A place from `at` on, and which of the 64 bytes from there on are special, the first one lowest: at least one is, and
     /// none between. What lies behind the end counts as special.
+    #[inline(always)]
     fn look(self, bytes: &[u8], at: usize) -> (usize, u64) {
         match self.0 {
             Kind::Plain => plain::look(bytes, at),
@@ -110,6 +111,7 @@ impl Level {
     ///
     /// # Errors
     /// Why the string is none, or none that may be read; `out` is as before.
+    #[inline]
     pub fn unescape(self, text: &str, out: &mut String) -> Result<usize, Stop> {
         text::append(text, out, |bytes, out| match self.0 {
             Kind::Plain => plain::unescape(bytes, 0, out),

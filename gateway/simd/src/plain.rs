@@ -15,8 +15,25 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
+/// Bytes that are looked at together; the loop over them becomes code for what vectors every processor has.
+const LANE: usize = 32;
+
 /// See [`crate::Level::special`].
-pub(crate) fn special(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn special(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(lane) = bytes.get(at..).and_then(|rest| rest.first_chunk::<LANE>()) {
+        // Without an early exit: that is what lets the compiler use vectors.
+        if lane.iter().fold(false, |any, &byte| any | is_special(byte)) {
+            break;
+        }
+        at += LANE;
+    }
+    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        let mask = specials_of_word(u64::from_le_bytes(*word));
+        if mask != 0 {
+            return at + mask.trailing_zeros() as usize;
+        }
+        at += 8;
+    }
     find(bytes, at, is_special)
 }
 
@@ -29,13 +46,27 @@ pub(crate) fn look(bytes: &[u8], at: usize) -> (usize, u64) {
 /// A bit for each special byte of the 64 from `at` on, and for each behind the end.
 pub(crate) fn specials(bytes: &[u8], at: usize) -> u64 {
     let rest = bytes.get(at..).unwrap_or_default();
-    let seen = rest.iter().take(64).enumerate();
-    let mask = seen.fold(0, |mask, (lane, &byte)| mask | u64::from(is_special(byte)) << lane);
-    if rest.len() < 64 {
-        mask | u64::MAX << rest.len()
-    } else {
-        mask
-    }
+    let mut block = [0; 64];
+    let len = rest.len().min(64);
+    // The zeros behind the end count as controls.
+    block[..len].copy_from_slice(&rest[..len]);
+    let words = block.as_chunks().0.iter().enumerate();
+    words.fold(0, |mask, (at, word)| {
+        mask | specials_of_word(u64::from_le_bytes(*word)) << (8 * at)
+    })
+}
+
+/// A bit for each special byte of eight, the first lowest.
+fn specials_of_word(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const LOW: u64 = 0x7F * ONES;
+    // The top bit of each byte that is zero: no carry leaves a byte.
+    let zero = |word: u64| !((word & LOW) + LOW | word | LOW);
+    let control = zero(word & 0xE0 * ONES);
+    let quote = zero(word ^ u64::from(b'"') * ONES);
+    let backslash = zero(word ^ u64::from(b'\\') * ONES);
+    // Each product has its bit in the top byte, and nothing else meets there.
+    ((control | quote | backslash) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
 /// See [`crate::Level::space`].

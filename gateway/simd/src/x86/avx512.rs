@@ -10,6 +10,7 @@ use std::arch::x86_64::{
     _mm512_set1_epi8, _mm512_storeu_si512,
 };
 
+use super::starts;
 use crate::{
     escape::{SHORT, Stop},
     plain,
@@ -22,9 +23,6 @@ const RUN: usize = 4096;
 
 /// The last lane.
 const LAST: u64 = 1 << (WIDTH - 1);
-
-/// Lanes with an even number.
-const EVEN: u64 = 0x5555_5555_5555_5555;
 
 /// The bytes from `at` on, zeros behind the end of the slice; `None` at its end.
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
@@ -185,15 +183,6 @@ fn run(bytes: &[u8], at: &mut usize, out: &mut Vec<u8>) -> Pause {
     // had ended. They lie within the capacity, since each was written through the spare part's own slice.
     unsafe { out.set_len(len) };
     pause
-}
-
-/// Which of these backslashes begin an escape: in each run of them every second one, from its first on.
-fn starts(backslash: u64) -> u64 {
-    let first = backslash & !(backslash << 1);
-    // Adding the first one of a run carries through it and leaves zeros.
-    let from_even = backslash & !backslash.wrapping_add(first & EVEN);
-    let from_odd = backslash ^ from_even;
-    from_even & EVEN | from_odd & !EVEN
 }
 
 /// The vector with each of the `escaped` characters replaced by what it stands for; and which of them stand for nothing

@@ -44,3 +44,16 @@ door!(avx512_special, Avx512, avx512::special, (bytes: &[u8], at: usize) -> usiz
 door!(avx512_look, Avx512, avx512::look, (bytes: &[u8], at: usize) -> (usize, u64));
 door!(avx512_space, Avx512, avx512::space, (bytes: &[u8], at: usize) -> usize);
 door!(avx512_unescape, Avx512, avx512::unescape, (bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Stop>);
+
+/// Lanes with an even number.
+const EVEN: u64 = 0x5555_5555_5555_5555;
+
+/// Which of these backslashes begin an escape: in each run of them every second one, from its first on.
+#[inline(always)]
+fn starts(backslash: u64) -> u64 {
+    let first = backslash & !(backslash << 1);
+    // Adding the first one of a run carries through it and leaves zeros.
+    let from_even = backslash & !backslash.wrapping_add(first & EVEN);
+    let from_odd = backslash ^ from_even;
+    from_even & EVEN | from_odd & !EVEN
+}
