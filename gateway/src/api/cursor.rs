@@ -5,6 +5,7 @@
 //! without doubt is read as the tape has it; every byte that the cursor has passed was checked, skipped values as well.
 
 use simd_json::{Node, StaticNode};
+use zerohop_engine::Role;
 use zerohop_simd::{Finder, Level};
 
 use super::{
@@ -148,6 +149,7 @@ impl<'a, 's> Cursor<'a, 's> {
         match self.text.as_bytes().get(self.at..)? {
             [b',', b'"', ..] if entries.begun => self.at += 1,
             [b'"', ..] if !entries.begun => {}
+            [b'}', ..] => return self.leave(entries),
             _ => self.key_far(entries)?,
         }
         entries.begun = true;
@@ -168,13 +170,37 @@ impl<'a, 's> Cursor<'a, 's> {
                 (self.peek()? == b'"').then_some(())
             }
             b'"' if !entries.begun => Some(()),
-            b'}' => {
-                self.close();
-                entries.left = true;
-                None
-            }
+            b'}' => self.leave(entries),
             _ => None,
         }
+    }
+
+    #[inline(always)]
+    fn leave<T>(&mut self, entries: &mut Entries<'a>) -> Option<T> {
+        self.close();
+        entries.left = true;
+        None
+    }
+
+    /// Enters a message that begins as most do, with a usual role and then its content, which is the next value.
+    #[inline(always)]
+    pub(crate) fn usual_turn(&mut self) -> Option<(Entries<'a>, Role)> {
+        const HEADS: [(&str, Role); 6] = [
+            (r#"{"role":"user","content":"#, Role::User),
+            (r#"{"role":"assistant","content":"#, Role::Assistant),
+            (r#"{"role":"system","content":"#, Role::System),
+            (r#"{"role": "user", "content": "#, Role::User),
+            (r#"{"role": "assistant", "content": "#, Role::Assistant),
+            (r#"{"role": "system", "content": "#, Role::System),
+        ];
+        let (_, role) = HEADS.into_iter().find(|(head, _)| self.literally(head))?;
+        self.depth += 1;
+        (self.depth <= MAX_DEPTH as u32).then_some(())?;
+        let entries = Entries {
+            begun: true,
+            ..Entries::default()
+        };
+        Some((entries, role))
     }
 
     /// Passes this text if it stands here byte for byte.
@@ -402,7 +428,16 @@ impl<'a, 's> Cursor<'a, 's> {
     }
 
     /// Any value, checked and left.
+    #[inline(always)]
     pub(crate) fn skip(&mut self) -> Option<()> {
+        match self.peek()? {
+            b'"' => self.skip_string(),
+            _ => self.skip_far(),
+        }
+    }
+
+    #[inline(never)]
+    fn skip_far(&mut self) -> Option<()> {
         // One bit for each level that the value has opened, the innermost lowest; set: an object.
         let (mut objects, mut levels) = (0_u128, 0);
         loop {
@@ -458,9 +493,21 @@ impl<'a, 's> Cursor<'a, 's> {
     }
 
     /// The string whose quote is at hand.
+    #[inline(always)]
     fn skip_string(&mut self) -> Option<()> {
+        let at = self.finder.find(self.at + 1);
+        match self.text.as_bytes().get(at)? {
+            b'"' => {
+                self.at = at + 1;
+                Some(())
+            }
+            _ => self.skip_escapes(at),
+        }
+    }
+
+    #[inline(never)]
+    fn skip_escapes(&mut self, mut at: usize) -> Option<()> {
         let bytes = self.text.as_bytes();
-        let mut at = self.finder.find(self.at + 1);
         while bytes.get(at)? == &b'\\' {
             at = self.finder.find(at + Level::escape(&bytes[at..]).ok()?);
         }

@@ -60,13 +60,36 @@ impl Ignored {
 
 /// What becomes of unknown fields.
 pub(crate) struct Unknown<'i> {
-    pub(crate) strict: bool,
+    strict: bool,
+    /// One was named that comes before all that are counted here.
+    named: bool,
     pub(crate) ignored: &'i mut Ignored,
 }
 
-impl Unknown<'_> {
+impl<'i> Unknown<'i> {
+    pub(crate) fn new(strict: bool, ignored: &'i mut Ignored) -> Self {
+        Self {
+            strict,
+            named: false,
+            ignored,
+        }
+    }
+
+    /// For what is counted by itself, to come behind what is counted here.
+    pub(crate) fn behind<'o>(&self, ignored: &'o mut Ignored) -> Unknown<'o> {
+        Unknown {
+            strict: self.strict,
+            named: self.named || self.ignored.first.is_some(),
+            ignored,
+        }
+    }
+
     /// Counts the unknown field at `path`, if that is allowed.
     pub(crate) fn meet(&mut self, path: &Path<'_>) -> Option<()> {
+        if self.named && !self.strict {
+            self.ignored.count += 1;
+            return Some(());
+        }
         self.ignored.meet(path, self.strict).ok()
     }
 }

@@ -12,6 +12,9 @@ use crate::api::{
     fields::{Ignored, MAX_MESSAGES, Prompt, Seen, Unknown},
 };
 
+/// The key that is likely in a message.
+const CONTENT: &str = "\"content\":";
+
 /// Where the texts of blocks go.
 struct Sink<'p> {
     prompt: &'p mut Prompt,
@@ -67,10 +70,7 @@ impl Walk {
                     begun: false,
                     system: true,
                 };
-                let mut unknown = Unknown {
-                    strict: self.strict,
-                    ignored: &mut self.ignored,
-                };
+                let mut unknown = Unknown::new(self.strict, &mut self.ignored);
                 content(cursor, path, &mut unknown, &mut sink)?;
                 self.system = prompt;
             }
@@ -83,10 +83,7 @@ impl Walk {
 
     fn list(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<()> {
         let prompt = self.prompt.insert(Prompt::default());
-        let mut unknown = Unknown {
-            strict: self.strict,
-            ignored: &mut self.ignored,
-        };
+        let mut unknown = Unknown::new(self.strict, &mut self.ignored);
         let mut items = cursor.array()?;
         let (mut count, mut more) = (0, true);
         while cursor.item(&mut items) {
@@ -102,12 +99,18 @@ impl Walk {
 /// A message; `false`: none may follow.
 #[inline(always)]
 fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>, prompt: &mut Prompt) -> Option<bool> {
-    let mut entries = cursor.object()?;
-    let role = ROLES.get(cursor.tag(&mut entries, "\"role\":")?)?;
+    let (mut entries, role, mut next) = if let Some((entries, role)) = cursor.usual_turn() {
+        (entries, role, Some("content"))
+    } else {
+        let mut entries = cursor.object()?;
+        let role = ROLES.get(cursor.tag(&mut entries, "\"role\":")?)?;
+        let next = cursor.key(&mut entries, CONTENT);
+        (entries, role, next)
+    };
     let mut empty = None;
     // The walk over the tape reads a message's content after its other fields.
     let mut within = Ignored::default();
-    while let Some(key) = cursor.key(&mut entries, "\"content\":") {
+    while let Some(key) = next {
         match key {
             "role" => cursor.tag_again(&mut entries)?,
             "content" if empty.is_some() => return None,
@@ -121,10 +124,7 @@ fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>,
                 };
                 empty = Some(match cursor.peek()? {
                     b'[' => {
-                        let mut inner = Unknown {
-                            strict: unknown.strict,
-                            ignored: &mut within,
-                        };
+                        let mut inner = unknown.behind(&mut within);
                         content(cursor, &path, &mut inner, &mut sink)?
                     }
                     _ => match cursor.string()? {
@@ -141,6 +141,7 @@ fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>,
                 cursor.skip()?;
             }
         }
+        next = cursor.key(&mut entries, CONTENT);
     }
     entries.end()?;
     unknown.ignored.then(within);

@@ -12,6 +12,9 @@ use crate::api::{
     fields::{Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, Unknown},
 };
 
+/// The key that is likely in a message.
+const CONTENT: &str = "\"content\":";
+
 impl Walk {
     /// As [`Self::over`].
     pub(super) fn directly(&mut self, cursor: &mut Cursor<'_, '_>) -> Option<()> {
@@ -68,10 +71,7 @@ impl Walk {
 
     fn list(&mut self, cursor: &mut Cursor<'_, '_>, path: &Path<'_>) -> Option<()> {
         let prompt = self.prompt.insert(Prompt::default());
-        let mut unknown = Unknown {
-            strict: self.strict,
-            ignored: &mut self.ignored,
-        };
+        let mut unknown = Unknown::new(self.strict, &mut self.ignored);
         let mut items = cursor.array()?;
         let mut count = 0;
         while cursor.item(&mut items) {
@@ -87,21 +87,24 @@ impl Walk {
 /// A message.
 #[inline(always)]
 fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>, prompt: &mut Prompt) -> Option<()> {
-    let mut entries = cursor.object()?;
-    let role = ROLES.get(cursor.tag(&mut entries, "\"role\":")?)??;
+    let (mut entries, role, mut next) = if let Some((entries, role)) = cursor.usual_turn() {
+        (entries, role, Some("content"))
+    } else {
+        let mut entries = cursor.object()?;
+        let role = ROLES.get(cursor.tag(&mut entries, "\"role\":")?)??;
+        let next = cursor.key(&mut entries, CONTENT);
+        (entries, role, next)
+    };
     prompt.begin(role);
     let (mut content, mut refusal) = (false, false);
     // The walk over the tape reads a message's content after its other fields.
     let mut within = Ignored::default();
-    while let Some(key) = cursor.key(&mut entries, "\"content\":") {
+    while let Some(key) = next {
         match (key, role) {
             ("role", _) => cursor.tag_again(&mut entries)?,
             ("content", _) => {
                 (!std::mem::replace(&mut content, true)).then_some(())?;
-                let mut inner = Unknown {
-                    strict: unknown.strict,
-                    ignored: &mut within,
-                };
+                let mut inner = unknown.behind(&mut within);
                 content_of(cursor, &path.key(key), role, &mut inner, prompt)?;
             }
             // One that says something goes behind the content.
@@ -117,6 +120,7 @@ fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>,
                 cursor.skip()?;
             }
         }
+        next = cursor.key(&mut entries, CONTENT);
     }
     entries.end()?;
     unknown.ignored.then(within);
