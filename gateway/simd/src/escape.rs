@@ -65,6 +65,50 @@ fn unicode(bytes: &[u8]) -> Result<(char, usize), Stop> {
     }
 }
 
+/// Escapes that [`units`] reads at once.
+const UNITS: usize = 64;
+
+/// Appends the characters of the `\uXXXX` at the start of `bytes`, as long as each is a character other than U+0000 by
+/// itself, and not more than [`UNITS`]; returns how many bytes they have. Text in another script is often written in
+/// escapes throughout.
+pub(crate) fn units(bytes: &[u8], out: &mut Vec<u8>) -> usize {
+    let mut text = [0; 3 * UNITS];
+    let (mut written, mut taken) = (0, 0);
+    for escape in bytes.as_chunks::<6>().0.iter().take(UNITS) {
+        let Some(unit @ (1..0xD800 | 0xE000..)) = unit(escape) else {
+            break;
+        };
+        let Some(place) = text.get_mut(written..).and_then(|rest| rest.first_chunk_mut::<3>()) else {
+            break;
+        };
+        written += encode(unit, place);
+        taken += 6;
+    }
+    out.extend_from_slice(&text[..written]);
+    taken
+}
+
+/// Writes a character below U+10000 as UTF-8; returns its length.
+#[inline(always)]
+fn encode(unit: u32, place: &mut [u8; 3]) -> usize {
+    let low = |bits: u32| bits.to_le_bytes()[0];
+    let tail = |bits: u32| 0x80 | low(bits & 0x3F);
+    match unit {
+        0..0x80 => {
+            place[0] = low(unit);
+            1
+        }
+        0x80..0x800 => {
+            [place[0], place[1]] = [0xC0 | low(unit >> 6), tail(unit)];
+            2
+        }
+        _ => {
+            *place = [0xE0 | low(unit >> 12), tail(unit >> 6), tail(unit)];
+            3
+        }
+    }
+}
+
 /// The UTF-16 unit of the `\uXXXX` at the start of `bytes`.
 fn unit(bytes: &[u8]) -> Option<u32> {
     let [b'\\', b'u', digits @ ..] = bytes.first_chunk::<6>()? else {

@@ -2,10 +2,7 @@
 //!
 //! Nothing here is tuned. Invariant: no byte outside the slice is read.
 
-use crate::{
-    escape::{self, Stop},
-    text,
-};
+use crate::escape::{self, Stop};
 
 fn is_special(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
@@ -94,20 +91,18 @@ pub(crate) fn unescape(bytes: &[u8], mut from: usize, out: &mut Vec<u8>) -> Resu
     }
 }
 
-/// Appends what the escapes at the start of `bytes` stand for: one, and those of its kind that follow at once. Returns
+/// Appends what the escape at the start of `bytes` stands for, and those of code units that follow it at once. Returns
 /// how many bytes they have.
 pub(crate) fn escape(bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Stop> {
-    let mut at = 0;
-    loop {
-        let (char, taken) = escape::read(&bytes[at..])?;
-        if char == '\0' {
-            return Err(Stop::Nul);
-        }
-        text::push(out, char);
-        at += taken;
-        // Text in another script is often written in escapes throughout.
-        if bytes.get(at) != Some(&b'\\') || bytes.get(at + 1) != Some(&b'u') {
-            return Ok(at);
+    let taken = escape::units(bytes, out);
+    if taken > 0 {
+        return Ok(taken);
+    }
+    match escape::read(bytes)? {
+        ('\0', _) => Err(Stop::Nul),
+        (char, taken) => {
+            out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+            Ok(taken)
         }
     }
 }

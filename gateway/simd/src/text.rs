@@ -30,13 +30,3 @@ pub(crate) fn append(
     *out = unsafe { String::from_utf8_unchecked(bytes) };
     result
 }
-
-/// Appends a character.
-#[inline]
-pub(crate) fn push(out: &mut Vec<u8>, char: char) {
-    let mut bytes = [0; 4];
-    let len = out.len() + char.encode_utf8(&mut bytes).len();
-    // Always four, which is one store.
-    out.extend_from_slice(&bytes);
-    out.truncate(len);
-}
