@@ -306,3 +306,63 @@ fn deep_nesting_is_a_fault() {
         );
     }
 }
+
+/// Numbers of every length and form stand where they are read, and where they are skipped.
+#[test]
+fn numbers_of_every_form() {
+    let mut bench = Bench::new();
+    let mut dice = Dice(1);
+    for _ in 0..rounds(4000) {
+        let mut digits = |most: usize| -> String {
+            let count = dice.below(most + 1);
+            (0..count)
+                .map(|_| dice.one(&["0", "0", "1", "2", "5", "9", "7"]))
+                .collect()
+        };
+        let (whole, fraction, exponent) = (digits(22), digits(22), digits(3));
+        let mut number = String::new();
+        number += dice.one(&["", "", "", "-"]);
+        number += if dice.seldom(2) { "0" } else { &whole };
+        if dice.seldom(2) {
+            number += ".";
+            number += &fraction;
+        }
+        if dice.seldom(3) {
+            number += dice.one(&["e", "E", "e-", "e+"]);
+            number += &exponent;
+        }
+        let name = dice.one(&[
+            "temperature",
+            "top_p",
+            "seed",
+            "max_tokens",
+            "top_k",
+            "n",
+            "presence_penalty",
+            "min_p",
+            "x",
+        ]);
+        let rest = r#""messages":[{"role":"user","content":"hi"}],"model":"m""#;
+        bench.check(format!("{{{rest},\"max_tokens\":5,\"{name}\":{number}}}").as_bytes());
+        bench.check(format!("{{{rest},\"{name}\":{number} }}").as_bytes());
+    }
+    assert!(bench.tally.direct > 1000, "{:?}", bench.tally);
+}
+
+/// The bound on values, which the tape needs, holds for the direct pass as well.
+#[test]
+fn large_bodies() {
+    let mut bench = Bench::new();
+    for ones in [1 << 20, (2 << 20) - 100, 2 << 20] {
+        let list = "1,".repeat(ones);
+        let body = format!(
+            "{{\"x\":[{list}1],\"model\":\"m\",\"max_tokens\":1,\"messages\":[{{\"role\":\"user\",\"content\":\"a\"}}]}}"
+        );
+        bench.check_at(doors::messages, body.as_bytes(), false);
+    }
+    let text = "a text of several MiB, \\n and more of it ".repeat(1 << 17);
+    let body =
+        format!("{{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{{\"role\":\"user\",\"content\":\"{text}\"}}]}}");
+    bench.check_at(doors::messages, body.as_bytes(), false);
+    assert!(bench.tally.direct == 3 && bench.tally.refused == 1, "{:?}", bench.tally);
+}

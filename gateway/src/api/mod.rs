@@ -1,5 +1,11 @@
 //! The internal request: what both dialects mean. The wire forms live in [`anthropic`] and [`openai`].
 //!
+//! A body is read in one of two ways. The direct pass walks over the validated text and reads what the dialect's schema
+//! asks for, without a list of tokens. Wherever it meets something wrong, or only unusual, it stops without an answer,
+//! and the body is read from the start by way of the tape (a parser that is known to be right, and a walk over its
+//! tokens), which alone refuses bodies and words the refusal. So the direct pass can make a request faster but cannot
+//! change what a client hears. Rules on single fields exist once, for both ways; tests hold the ways against each other.
+//!
 //! Nothing here performs I/O. Invariant: a [`ChatRequest`] is complete and in range; what the gateway cannot honour was
 //! refused while it was made, never dropped.
 
