@@ -58,10 +58,10 @@ fn specials_of_word(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const LOW: u64 = 0x7F * ONES;
     // The top bit of each byte that is zero: no carry leaves a byte.
-    let zero = |word: u64| !((word & LOW) + LOW | word | LOW);
-    let control = zero(word & 0xE0 * ONES);
-    let quote = zero(word ^ u64::from(b'"') * ONES);
-    let backslash = zero(word ^ u64::from(b'\\') * ONES);
+    let zero = |word: u64| !(((word & LOW) + LOW) | word | LOW);
+    let control = zero(word & (0xE0 * ONES));
+    let quote = zero(word ^ (u64::from(b'"') * ONES));
+    let backslash = zero(word ^ (u64::from(b'\\') * ONES));
     // Each product has its bit in the top byte, and nothing else meets there.
     ((control | quote | backslash) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }

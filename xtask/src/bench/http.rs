@@ -10,7 +10,7 @@ use zerohop_tests::http::Response;
 
 use super::{
     load::{self, Sample},
-    machine, report,
+    report,
     server::{self, Server},
     statistics::spread,
 };
