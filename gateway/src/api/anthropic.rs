@@ -1,9 +1,9 @@
 //! `/v1/messages` and `/v1/messages/count_tokens`: the Messages API, wire to internal.
 //!
 //! A body is read in one pass over its text ([`direct`]), or, where that meets anything unusual, by a walk over the tape
-//! here, which is the reference and the only one to refuse a body. Nothing here performs I/O or knows the models. Invariant: a field is honoured, refused
-//! at its path, or one of those that the API lets a server ignore; `null` is the same as absent, a known name given
-//! twice is refused.
+//! here, which is the reference and the only one to refuse a body. Nothing here performs I/O or knows the models.
+//! Invariant: a field is honoured, refused at its path, or one of those that the API lets a server ignore; `null` is the
+//! same as absent, a known name given twice is refused.
 
 use zerohop_engine::{Conversation, Role};
 
@@ -11,10 +11,15 @@ use super::{
     ChatRequest, CountRequest, Dialect, Scratch, StreamOptions,
     fault::{Expected, Fault, Path, What},
     fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, tag},
-    names::Names,
     tape::{Entries, Items, Json, Value},
 };
 use crate::error::ApiError;
+
+mod direct;
+mod known;
+
+pub(super) use known::TOP;
+use known::{BLOCKS, Block, Name, ROLES, hint};
 
 /// The system block in which Claude Code names its version and entry point. It is no instruction to a model and would
 /// make the prompts of two client versions differ from their first token on.
@@ -110,124 +115,6 @@ pub(crate) fn count_tokens_by_tape(
 fn missing(name: &str) -> Fault {
     Path::Root.key(name).is(What::Missing)
 }
-
-/// The names that a body may have at its top. What is not here is unknown.
-#[derive(Debug, Clone, Copy)]
-#[repr(u8)]
-pub(super) enum Name {
-    Model,
-    Messages,
-    MaxTokens,
-    System,
-    Stream,
-    StopSequences,
-    Temperature,
-    TopP,
-    TopK,
-    Thinking,
-    OutputConfig,
-    Tools,
-    ToolChoice,
-    OutputFormat,
-    McpServers,
-    Thread,
-    Fallbacks,
-    Compaction,
-    BillingPolicy,
-    Metadata,
-    ServiceTier,
-    CacheControl,
-    ContextManagement,
-    Container,
-    Diagnostics,
-    InferenceGeo,
-    Speed,
-}
-
-/// Hints to the vendor's own service.
-macro_rules! hint {
-    () => {
-        Name::Metadata
-            | Name::ServiceTier
-            | Name::CacheControl
-            | Name::ContextManagement
-            | Name::Container
-            | Name::Diagnostics
-            | Name::InferenceGeo
-            | Name::Speed
-    };
-}
-
-pub(super) static TOP: Names<Name, 27> = Names::new([
-    ("model", Name::Model),
-    ("messages", Name::Messages),
-    ("max_tokens", Name::MaxTokens),
-    ("system", Name::System),
-    ("stream", Name::Stream),
-    ("stop_sequences", Name::StopSequences),
-    ("temperature", Name::Temperature),
-    ("top_p", Name::TopP),
-    ("top_k", Name::TopK),
-    ("thinking", Name::Thinking),
-    ("output_config", Name::OutputConfig),
-    ("tools", Name::Tools),
-    ("tool_choice", Name::ToolChoice),
-    ("output_format", Name::OutputFormat),
-    ("mcp_servers", Name::McpServers),
-    ("thread", Name::Thread),
-    ("fallbacks", Name::Fallbacks),
-    ("compaction", Name::Compaction),
-    ("billing_policy", Name::BillingPolicy),
-    ("metadata", Name::Metadata),
-    ("service_tier", Name::ServiceTier),
-    ("cache_control", Name::CacheControl),
-    ("context_management", Name::ContextManagement),
-    ("container", Name::Container),
-    ("diagnostics", Name::Diagnostics),
-    ("inference_geo", Name::InferenceGeo),
-    ("speed", Name::Speed),
-]);
-
-static ROLES: Names<Role, 3> = Names::new([
-    ("user", Role::User),
-    ("assistant", Role::Assistant),
-    ("system", Role::System),
-]);
-
-/// What becomes of a content block.
-#[derive(Debug, Clone, Copy)]
-enum Block {
-    Text,
-    /// The model's earlier thoughts, which no template of ours shows it again.
-    Thinking,
-    NotYet,
-}
-
-static BLOCKS: Names<Block, 23> = Names::new([
-    ("text", Block::Text),
-    ("thinking", Block::Thinking),
-    ("redacted_thinking", Block::Thinking),
-    ("image", Block::NotYet),
-    ("document", Block::NotYet),
-    ("search_result", Block::NotYet),
-    ("tool_use", Block::NotYet),
-    ("tool_result", Block::NotYet),
-    ("tool_reference", Block::NotYet),
-    ("tool_addition", Block::NotYet),
-    ("tool_removal", Block::NotYet),
-    ("server_tool_use", Block::NotYet),
-    ("web_search_tool_result", Block::NotYet),
-    ("web_fetch_tool_result", Block::NotYet),
-    ("code_execution_tool_result", Block::NotYet),
-    ("bash_code_execution_tool_result", Block::NotYet),
-    ("text_editor_code_execution_tool_result", Block::NotYet),
-    ("tool_search_tool_result", Block::NotYet),
-    ("mcp_tool_use", Block::NotYet),
-    ("mcp_tool_result", Block::NotYet),
-    ("container_upload", Block::NotYet),
-    ("compaction", Block::NotYet),
-    ("fallback", Block::NotYet),
-]);
 
 /// What the walk has met so far.
 #[derive(Default)]
@@ -542,9 +429,6 @@ fn not_yet_or_unknown(name: &str, names: &'static [&'static str], object: &Path<
         What::OneOf(names, name.into())
     })
 }
-
-// Behind the macro that it uses.
-mod direct;
 
 #[cfg(test)]
 #[path = "anthropic_tests.rs"]

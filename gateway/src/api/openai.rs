@@ -1,9 +1,9 @@
 //! `/v1/chat/completions`: the Chat Completions API, wire to internal.
 //!
 //! A body is read in one pass over its text ([`direct`]), or, where that meets anything unusual, by a walk over the tape
-//! here, which is the reference and the only one to refuse a body. Nothing here performs I/O or knows the models. Invariant: a field is honoured, refused
-//! at its path, or one of those that the API lets a server ignore; `null` is the same as absent, a known name given
-//! twice is refused.
+//! here, which is the reference and the only one to refuse a body. Nothing here performs I/O or knows the models.
+//! Invariant: a field is honoured, refused at its path, or one of those that the API lets a server ignore; `null` is the
+//! same as absent, a known name given twice is refused.
 
 use zerohop_engine::{Conversation, Role};
 
@@ -11,10 +11,15 @@ use super::{
     ChatRequest, Dialect, Scratch, StreamOptions,
     fault::{Expected, Fault, Path, What},
     fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, find, tag},
-    names::Names,
     tape::{Items, Json, Value},
 };
 use crate::error::ApiError;
+
+mod direct;
+mod known;
+
+pub(super) use known::TOP;
+use known::{Name, PARTS, Part, ROLES, hint};
 
 /// Reads the body of `POST /v1/chat/completions`. `strict` refuses unknown fields.
 ///
@@ -62,173 +67,6 @@ pub(crate) fn chat_by_tape(
         })
         .map_err(|fault| fault.into_error(Dialect::OpenAi))
 }
-
-/// The names that a body may have at its top. What is not here is unknown.
-#[derive(Debug, Clone, Copy)]
-#[repr(u8)]
-pub(super) enum Name {
-    Model,
-    Messages,
-    Stream,
-    StreamOptions,
-    MaxCompletionTokens,
-    MaxTokens,
-    Temperature,
-    TopP,
-    TopK,
-    Stop,
-    Seed,
-    N,
-    Logprobs,
-    TopLogprobs,
-    LogitBias,
-    FrequencyPenalty,
-    PresencePenalty,
-    ResponseFormat,
-    Tools,
-    ToolChoice,
-    Functions,
-    FunctionCall,
-    Audio,
-    Modalities,
-    WebSearchOptions,
-    Moderation,
-    MinP,
-    RepetitionPenalty,
-    MinTokens,
-    IgnoreEos,
-    StopTokenIds,
-    ChatTemplateKwargs,
-    StructuredOutputs,
-    GuidedJson,
-    GuidedRegex,
-    GuidedChoice,
-    GuidedGrammar,
-    Grammar,
-    JsonSchema,
-    Echo,
-    PromptLogprobs,
-    ParallelToolCalls,
-    ReasoningEffort,
-    User,
-    SafetyIdentifier,
-    Metadata,
-    Store,
-    PromptCacheKey,
-    PromptCacheOptions,
-    PromptCacheRetention,
-    ServiceTier,
-    Verbosity,
-    Prediction,
-    AddGenerationPrompt,
-    ContinueFinalMessage,
-}
-
-/// Hints to the vendor's own service, wishes about tools where there are none, and what always holds here.
-macro_rules! hint {
-    () => {
-        Name::ParallelToolCalls
-            | Name::ReasoningEffort
-            | Name::User
-            | Name::SafetyIdentifier
-            | Name::Metadata
-            | Name::Store
-            | Name::PromptCacheKey
-            | Name::PromptCacheOptions
-            | Name::PromptCacheRetention
-            | Name::ServiceTier
-            | Name::Verbosity
-            | Name::Prediction
-            | Name::AddGenerationPrompt
-            | Name::ContinueFinalMessage
-    };
-}
-
-pub(super) static TOP: Names<Name, 55> = Names::new([
-    ("model", Name::Model),
-    ("messages", Name::Messages),
-    ("stream", Name::Stream),
-    ("stream_options", Name::StreamOptions),
-    ("max_completion_tokens", Name::MaxCompletionTokens),
-    ("max_tokens", Name::MaxTokens),
-    ("temperature", Name::Temperature),
-    ("top_p", Name::TopP),
-    ("top_k", Name::TopK),
-    ("stop", Name::Stop),
-    ("seed", Name::Seed),
-    ("n", Name::N),
-    ("logprobs", Name::Logprobs),
-    ("top_logprobs", Name::TopLogprobs),
-    ("logit_bias", Name::LogitBias),
-    ("frequency_penalty", Name::FrequencyPenalty),
-    ("presence_penalty", Name::PresencePenalty),
-    ("response_format", Name::ResponseFormat),
-    ("tools", Name::Tools),
-    ("tool_choice", Name::ToolChoice),
-    ("functions", Name::Functions),
-    ("function_call", Name::FunctionCall),
-    ("audio", Name::Audio),
-    ("modalities", Name::Modalities),
-    ("web_search_options", Name::WebSearchOptions),
-    ("moderation", Name::Moderation),
-    ("min_p", Name::MinP),
-    ("repetition_penalty", Name::RepetitionPenalty),
-    ("min_tokens", Name::MinTokens),
-    ("ignore_eos", Name::IgnoreEos),
-    ("stop_token_ids", Name::StopTokenIds),
-    ("chat_template_kwargs", Name::ChatTemplateKwargs),
-    ("structured_outputs", Name::StructuredOutputs),
-    ("guided_json", Name::GuidedJson),
-    ("guided_regex", Name::GuidedRegex),
-    ("guided_choice", Name::GuidedChoice),
-    ("guided_grammar", Name::GuidedGrammar),
-    ("grammar", Name::Grammar),
-    ("json_schema", Name::JsonSchema),
-    ("echo", Name::Echo),
-    ("prompt_logprobs", Name::PromptLogprobs),
-    ("parallel_tool_calls", Name::ParallelToolCalls),
-    ("reasoning_effort", Name::ReasoningEffort),
-    ("user", Name::User),
-    ("safety_identifier", Name::SafetyIdentifier),
-    ("metadata", Name::Metadata),
-    ("store", Name::Store),
-    ("prompt_cache_key", Name::PromptCacheKey),
-    ("prompt_cache_options", Name::PromptCacheOptions),
-    ("prompt_cache_retention", Name::PromptCacheRetention),
-    ("service_tier", Name::ServiceTier),
-    ("verbosity", Name::Verbosity),
-    ("prediction", Name::Prediction),
-    ("add_generation_prompt", Name::AddGenerationPrompt),
-    ("continue_final_message", Name::ContinueFinalMessage),
-]);
-
-/// Whose message it is; `None` for those that come with tools.
-static ROLES: Names<Option<Role>, 6> = Names::new([
-    ("system", Some(Role::System)),
-    ("developer", Some(Role::System)),
-    ("user", Some(Role::User)),
-    ("assistant", Some(Role::Assistant)),
-    ("tool", None),
-    ("function", None),
-]);
-
-/// What becomes of a content part.
-#[derive(Debug, Clone, Copy)]
-enum Part {
-    Text,
-    /// What an earlier answer said instead of an answer.
-    Refusal,
-    NotYet,
-}
-
-static PARTS: Names<Part, 6> = Names::new([
-    ("text", Part::Text),
-    ("refusal", Part::Refusal),
-    ("image_url", Part::NotYet),
-    ("input_audio", Part::NotYet),
-    ("video_url", Part::NotYet),
-    ("file", Part::NotYet),
-]);
 
 /// What the walk has met so far.
 #[derive(Default)]
@@ -552,9 +390,6 @@ fn modalities(field: Field<'_, '_>) -> Result<(), Fault> {
     }
     Ok(())
 }
-
-// Behind the macro that it uses.
-mod direct;
 
 #[cfg(test)]
 #[path = "openai_tests.rs"]

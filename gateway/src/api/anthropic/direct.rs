@@ -5,7 +5,7 @@
 
 use zerohop_engine::Role;
 
-use super::{BILLING_HEADER, BLOCKS, Block, Name, ROLES, TOP, Walk};
+use super::{BILLING_HEADER, BLOCKS, Block, Name, ROLES, TOP, Walk, hint};
 use crate::api::{
     cursor::{Cursor, NO_GUESS},
     fault::Path,

@@ -5,7 +5,7 @@
 
 use zerohop_engine::Role;
 
-use super::{Name, PARTS, Part, ROLES, TOP, Walk};
+use super::{Name, PARTS, Part, ROLES, TOP, Walk, hint};
 use crate::api::{
     cursor::{Cursor, NO_GUESS},
     fault::Path,
