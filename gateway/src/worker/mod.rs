@@ -166,6 +166,8 @@ impl<I: Io> Worker<I> {
         let mut conn = Conn::new(accepted.conn, accepted.peer, surface, &mut self.local);
         if self.stopping {
             conn.abort(&mut self.local);
+        } else if self.ending {
+            conn.drain(&mut self.local);
         }
         self.conns[slot] = Some(Box::new(conn));
         self.open += 1;

@@ -23,10 +23,11 @@ const SEEDS: u64 = 1_000;
 /// A plant that makes a run hang is found as well; the seed is then the one that was running.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// What a copy of the sources consists of.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "Cargo.toml",
     "Cargo.lock",
     ".cargo",
+    "docs",
     "gateway",
     "models",
     "tests",

@@ -350,7 +350,11 @@ impl Desk {
         };
         let inside = &mut *engine.inside.lock().expect("one thread");
         let ledger = &mut *engine.ledger.lock().expect("one thread");
-        inside.running.retain(|job| ledger.entries[&job.whose].is_open());
+        // A job that was cancelled is noticed at one of its next tokens.
+        let chance = &mut inside.chance;
+        inside
+            .running
+            .retain(|job| ledger.entries[&job.whose].is_open() || !chance.one_in(3));
         let mut woken = vec![false; self.boxes.len()];
         for job in &mut inside.running {
             let entry = ledger.entries.get_mut(&job.whose).expect("a job of the ledger");

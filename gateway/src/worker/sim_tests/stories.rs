@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use crossbeam_channel::Sender;
 use zerohop_engine::{Job, JobHandle, Rejected, Stats, Submit, mailbox};
 use zerohop_ring::{
     Io, ListenerId, Options,
@@ -52,6 +53,7 @@ struct Story {
     net: Net,
     engine: Arc<Silent>,
     shared: Arc<Shared>,
+    commands: Sender<Command>,
 }
 
 fn snapshot(config: &Config, engine: &Arc<Silent>) -> Snapshot {
@@ -108,6 +110,7 @@ impl Story {
             net,
             engine,
             shared,
+            commands,
         }
     }
 
@@ -251,4 +254,29 @@ fn a_request_that_meets_the_end_of_a_connection_does_not_reset_it() {
         story.turn(STEP);
     }
     assert!(story.net.now() < 1_000_000_000, "the client's FIN ends the wait");
+}
+
+/// Once a connection that the kernel had queued when the gateway began to drain was given the whole `read_timeout` to say
+/// something, where one that was accepted before had a moment.
+#[test]
+fn a_silent_connection_in_the_queue_does_not_hold_a_drain() {
+    let mut story = Story::new();
+    // It reaches the queue after a millisecond and would be accepted after another.
+    story.net.set_faults(Faults {
+        delay: 1_000_000..=1_000_000,
+        ..Faults::NONE
+    });
+    let wire = story.net.connect(ListenerId(0));
+    story.commands.send(Command::Drain).expect("a worker");
+    story.turn(1_500_000);
+    assert_eq!(story.net.queued(wire), None, "a drain takes what is in the queue");
+    while !story.worker.has_ended() {
+        story.turn(STEP);
+        assert!(
+            story.net.now() < 1_000_000_000,
+            "the drain waits for a client that is silent"
+        );
+    }
+    story.net.advance(story.net.now() + 5_000_000);
+    assert_eq!(story.net.state(wire), WireState::Eof);
 }
