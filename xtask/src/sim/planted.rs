@@ -34,26 +34,43 @@ const SOURCES: [&str; 8] = [
     "xtask",
 ];
 
+/// What must find a bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finder {
+    /// The simulation of whole workers.
+    Simulation,
+    /// Readers that stall and reset while every reply leaves without a copy: what the kernel does with memory cannot be
+    /// simulated.
+    ZeroCopy,
+}
+
 /// A bug to plant.
 #[derive(Debug, PartialEq, Eq)]
 struct Plant {
     name: String,
     /// What it breaks, in a line.
     what: String,
+    finder: Finder,
     file: PathBuf,
     old: String,
     new: String,
 }
 
 impl Plant {
-    /// Reads `WHAT`, `file: PATH`, `--- old`, the text, `--- new`, the text.
+    /// Reads `WHAT`, perhaps `by: zero copy`, `file: PATH`, `--- old`, the text, `--- new`, the text.
     fn parse(name: &str, text: &str) -> Option<Self> {
         let (head, rest) = text.split_once("\n--- old\n")?;
         let (old, new) = rest.split_once("\n--- new\n")?;
         let (what, file) = head.split_once("\nfile: ")?;
+        let (what, finder) = match what.split_once("\nby: ") {
+            None => (what, Finder::Simulation),
+            Some((what, "zero copy")) => (what, Finder::ZeroCopy),
+            Some(_) => return None,
+        };
         Some(Self {
             name: name.to_owned(),
             what: what.trim().to_owned(),
+            finder,
             file: PathBuf::from(file.trim()),
             old: old.to_owned(),
             new: new.strip_suffix('\n').unwrap_or(new).to_owned(),
@@ -92,7 +109,8 @@ fn plants(root: &Path) -> Outcome<Vec<Plant>> {
 
 /// How a plant was found.
 struct Found {
-    seed: u64,
+    /// The seed, or the reply.
+    at: String,
     check: String,
     took: Duration,
 }
@@ -103,34 +121,36 @@ pub(super) fn find(place: &Place) -> Outcome {
     let tree = place.target.join("planted/tree");
     copy(place, &tree)?;
     shell::say("the sources as they are:");
-    if let Some(found) = look(place, &tree)? {
-        return Err(Failure::new(format!("seed {} fails without a planted bug", found.seed)));
+    for finder in [Finder::Simulation, Finder::ZeroCopy] {
+        if let Some(found) = look(place, &tree, finder)? {
+            return Err(Failure::new(format!("{} fails without a planted bug", found.at)));
+        }
     }
     let mut rows = Vec::new();
     let mut hidden = Vec::new();
     for plant in &plants {
         shell::say(format!("\n{}: {}", plant.name, plant.what));
-        let found = with(plant, &tree, || look(place, &tree))?;
-        let (seed, check, took) = match &found {
-            Some(found) => (found.seed.to_string(), found.check.clone(), seconds(found.took)),
-            None => (format!("not in {SEEDS}"), "-".into(), "-".into()),
+        let found = with(plant, &tree, || look(place, &tree, plant.finder))?;
+        let (at, check, took) = match &found {
+            Some(found) => (found.at.clone(), found.check.clone(), seconds(found.took)),
+            None => ("not found".into(), "-".into(), "-".into()),
         };
-        shell::say(format!("{}: seed {seed}, check {check}", plant.name));
+        shell::say(format!("{}: {at}, {check}", plant.name));
         let file = plant.file.display().to_string();
         rows.push(vec![
             plant.name.clone(),
             plant.what.clone(),
             format!("`{file}`"),
-            seed,
+            at,
             check,
             took,
         ]);
         hidden.extend(found.is_none().then(|| plant.name.clone()));
     }
-    let head = ["bug", "what it breaks", "in", "found at seed", "by check", "seconds"];
+    let head = ["bug", "what it breaks", "in", "found at", "by check", "seconds"];
     let section = format!(
         "## Planted bugs\n\n`cargo xtask sim --planted`: each bug of tests/planted alone in a copy of the sources, seeds from 0 \
-         until one fails, {SEEDS} at most.\n\n{}",
+         until one fails, {SEEDS} at most; what only a kernel shows is looked for by the zero-copy test of the ring.\n\n{}",
         report::table(&head, &rows)
     );
     report::publish_in(place, &BOOK, "planted", &section)?;
@@ -158,8 +178,47 @@ fn with<T>(plant: &Plant, tree: &Path, act: impl FnOnce() -> Outcome<T>) -> Outc
     result
 }
 
+/// Builds the tree and looks for a failure; `None`: there is none.
+fn look(place: &Place, tree: &Path, finder: Finder) -> Outcome<Option<Found>> {
+    match finder {
+        Finder::Simulation => simulate(place, tree),
+        Finder::ZeroCopy => storm(place, tree),
+    }
+}
+
+/// Builds the ring and sends replies until one comes damaged.
+fn storm(place: &Place, tree: &Path) -> Outcome<Option<Found>> {
+    let mut cargo = Command::new(place::cargo());
+    cargo
+        .args(["test", "--release", "--package", "zerohop-ring", "--test", "zero_copy"])
+        .args([
+            "--",
+            "--exact",
+            "no_byte_leaves_after_its_memory_was_used_again",
+            "--nocapture",
+        ])
+        .env("RUST_BACKTRACE", "0")
+        .current_dir(tree);
+    let begun = Instant::now();
+    let mut damaged = None;
+    let status = shell::lines(cheap(&mut cargo, place), |line| {
+        let told = line
+            .split_once(": reply ")
+            .and_then(|(_, rest)| rest.split_once(" came damaged"));
+        if let Some((reply, _)) = told {
+            damaged = Some(format!("reply {reply}"));
+        }
+        line.contains(" came damaged") || line.starts_with("error")
+    })?;
+    Ok((!status.success()).then(|| Found {
+        at: damaged.unwrap_or_else(|| String::from("a reply")),
+        check: "its hash".into(),
+        took: begun.elapsed(),
+    }))
+}
+
 /// Builds the tree and runs seeds until one fails; `None`: none does.
-fn look(place: &Place, tree: &Path) -> Outcome<Option<Found>> {
+fn simulate(place: &Place, tree: &Path) -> Outcome<Option<Found>> {
     let mut cargo = Command::new(place::cargo());
     cargo
         .args(["test", "--release", "--package", "zerohop", "--lib", "--no-run"])
@@ -209,8 +268,8 @@ fn look(place: &Place, tree: &Path) -> Outcome<Option<Found>> {
         }
         told.is_some()
     })?;
-    let found = |(seed, check)| Found {
-        seed,
+    let found = |(seed, check): (u64, String)| Found {
+        at: format!("seed {seed}"),
         check,
         took: begun.elapsed(),
     };
@@ -275,6 +334,9 @@ mod tests {
             assert!(plant.apply(stale).is_err(), "{stale}");
         }
         assert_eq!(Plant::parse("sum", "no plant"), None);
+        let by = |finder: &str| Plant::parse("sum", &text.replace("many\n", &format!("many\nby: {finder}\n")));
+        assert_eq!(by("zero copy").map(|plant| plant.finder), Some(Finder::ZeroCopy));
+        assert_eq!(by("chance"), None);
     }
 
     #[test]
