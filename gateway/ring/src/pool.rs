@@ -58,6 +58,10 @@ impl Pool {
         self.size
     }
 
+    pub(crate) fn bound(&self) -> usize {
+        self.bound
+    }
+
     pub(crate) fn free(&self) -> usize {
         self.vacant.len() + self.bound - self.buffers.len()
     }

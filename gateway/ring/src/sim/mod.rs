@@ -144,6 +144,12 @@ impl Sim {
         self.lent.len() - waiting.count()
     }
 
+    /// How many buffers are neither vacant nor lent: none, or the pool has lost some.
+    #[must_use]
+    pub fn lost_buffers(&self) -> usize {
+        self.pool.bound() - self.pool.free() - self.lent.len()
+    }
+
     /// How many connections the worker knows of: accepted to its knowledge, and not closed to its knowledge.
     #[must_use]
     pub fn known(&self) -> usize {

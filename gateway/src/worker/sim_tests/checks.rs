@@ -76,6 +76,12 @@ pub(super) fn after_turn(
 fn books(index: usize, worker: &Worker<Sim>, seen: &[Seen]) {
     let held = worker.io.held_buffers();
     ensure!(held == 0, "buffers", "worker {index} keeps {held} receive buffers");
+    let lost = worker.io.lost_buffers();
+    ensure!(
+        lost == 0,
+        "buffers",
+        "the pool of worker {index} has lost {lost} receive buffers"
+    );
     let (known, open) = (worker.io.known(), worker.open);
     ensure!(
         known == open,

@@ -99,6 +99,8 @@ pub(super) struct Client {
     connected: Nanos,
     /// When the first byte of each request left.
     began: Vec<Nanos>,
+    /// When the last one did.
+    completed: Vec<Nanos>,
     got: Vec<u8>,
     got_in_all: usize,
     /// Requests answered.
@@ -159,6 +161,7 @@ impl Client {
             connected: 0,
             sent: 0,
             began: Vec::new(),
+            completed: Vec::new(),
             got: Vec::new(),
             got_in_all: 0,
             answered: 0,
@@ -294,6 +297,9 @@ impl Client {
         self.sent += net.write(wire, &self.to_send[self.sent..end]);
         while self.began.len() < self.requests.len() && self.starts[self.began.len()] < self.sent {
             self.began.push(net.now());
+        }
+        while self.completed.len() < self.requests.len() && self.starts[self.completed.len() + 1] <= self.sent {
+            self.completed.push(net.now());
         }
     }
 }

@@ -110,6 +110,11 @@ impl Client {
                 "timeout",
                 "{self:?} was given {waited} ns"
             );
+            let late = self
+                .completed
+                .get(self.answered)
+                .is_none_or(|at| now - at <= facts.crossing);
+            ensure!(late, "timeout", "{self:?} had sent everything long before");
             ensure!(reply.close, "framing", "408 and the connection goes on");
             return false;
         }
