@@ -31,7 +31,7 @@ pub(crate) fn with(mut body: Value, field: &str, value: impl Into<Value>) -> Val
     body
 }
 
-/// A request whose answer is long: sampled so wildly that the model seldom ends its turn.
+/// A request whose answer is as long as chance has it: sampled wildly, mostly some dozens of tokens, at most `tokens`.
 pub(crate) fn ramble(seed: u64, tokens: u32) -> Value {
     let body = chat("Tell me everything.");
     let body = with(with(body, "temperature", 2), "seed", seed);

@@ -1,10 +1,11 @@
 //! Request bodies of each dialect against serde_json: whether a body is JSON, what an accepted one means, and whether the
-//! same document in another spelling fares the same.
+//! same document in another spelling fares the same; and the ways of reading one against each other.
 //!
-//! Invariant: an accepted request means what its document says, read entry by entry.
+//! Invariant: an accepted request means what its document says, read entry by entry, whichever way it was read.
 
 use zerohop::{
     api::{ChatRequest, CountRequest, Ignored, Scratch, anthropic, openai},
+    doors::{self, Level, Way},
     error::ApiError,
 };
 use zerohop_engine::{Conversation, Message, Role};
@@ -16,8 +17,30 @@ use crate::{
 
 type Read<T> = fn(&[u8], &mut Scratch, bool) -> Result<(T, Ignored), ApiError>;
 
+/// A way into the product, see [`doors`].
+type Door<T> = fn(Way, &[u8], &mut Scratch, bool) -> doors::Read<T>;
+
+/// The tape, the product and, where it has no doubts, the one pass with each set of instructions read the same.
+fn ways<T: PartialEq + std::fmt::Debug>(data: &[u8], read: Door<T>, strict: bool) {
+    let tape = read(Way::Tape, data, &mut Scratch::default(), strict);
+    for level in Level::all() {
+        let mut scratch = doors::scratch(level);
+        same(
+            "the product",
+            &read(Way::Product, data, &mut scratch, strict),
+            &tape,
+            data,
+        );
+        let direct = read(Way::Direct, data, &mut scratch, strict);
+        if direct.is_some() {
+            same(level.name(), &direct, &tape, data);
+        }
+    }
+}
+
 pub(crate) fn check_messages(data: &[u8]) {
     for strict in [false, true] {
+        ways(data, doors::messages, strict);
         if let Some((request, json)) = check(data, anthropic::messages, strict) {
             meaning(&request, &json, &["max_tokens"], 0, data);
             same("stop", &request.stop, &texts(json.get("stop_sequences")), data);
@@ -36,6 +59,7 @@ pub(crate) fn check_messages(data: &[u8]) {
 
 pub(crate) fn check_count(data: &[u8]) {
     for strict in [false, true] {
+        ways(data, doors::count_tokens, strict);
         if let Some((request, json)) = check::<CountRequest>(data, anthropic::count_tokens, strict) {
             same(
                 "model",
@@ -50,6 +74,7 @@ pub(crate) fn check_count(data: &[u8]) {
 
 pub(crate) fn check_chat(data: &[u8]) {
     for strict in [false, true] {
+        ways(data, doors::chat, strict);
         if let Some((request, json)) = check(data, openai::chat, strict) {
             meaning(&request, &json, &["max_completion_tokens", "max_tokens"], 1, data);
             let stop = json.get("stop");
