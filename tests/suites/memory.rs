@@ -139,6 +139,20 @@ fn readers_who_let_replies_pile_up_are_cut_off() {
     });
     // Beside the bound there is at most a pile of each that is not yet worth cutting off.
     assert!(held(&gateway) <= (4 * MIB + CLIENTS * 128 * 1024) as f64);
+    // Once a small request in two segments was refused then, though it needs next to nothing.
+    let request = http::post_bytes(CHAT, chat("What is the capital of France?").to_string().as_bytes());
+    let end = request
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")
+        .map_or(0, |at| at + 4);
+    for at in [end / 2, end, end + 10] {
+        let mut client = Client::connect(gateway.address());
+        client.send(&request[..at]);
+        // The first segment has been read when a later request is answered.
+        assert_eq!(http::get(gateway.address(), "/health").status, 200);
+        client.send(&request[at..]);
+        assert_eq!(client.response().status, 200, "cut at {at}");
+    }
     assert!(answer(gateway.address(), CHAT, &chat("What is the capital of France?")).contains("Paris"));
     drop(clients);
     settled(&gateway, idle + 65_536.0);

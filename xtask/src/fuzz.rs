@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(value_name = "TARGET")]
     target: Option<String>,
     /// How long each target runs
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     minutes: u32,
     /// Run the target on this input and nothing else
     #[arg(long, value_name = "FILE", requires = "target")]
@@ -193,6 +193,11 @@ fn run(place: &Place, program: &Path, target: &str, seconds: u32) -> Outcome<Fig
         let line = line.trim_start();
         !line.is_empty() && !quiet.iter().any(|start| line.starts_with(start))
     })?;
+    if !status.success() && last.is_empty() {
+        return Err(Failure::new(format!(
+            "the run of {target} was cut short, and nothing was found"
+        )));
+    }
     if !status.success() {
         return Err(Failure::new(format!("{} fails on an input", target)).remedy(format!(
             "cargo xtask fuzz {} --input {last}; when it is mended, commit the input under tests/fuzz/corpus/{}",

@@ -3,7 +3,11 @@
 //! No system call of its own but those on a connection just accepted. Invariant: a listener that is `Ended` has no
 //! descriptor.
 
-use std::{io, net::TcpListener, os::fd::OwnedFd};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    os::fd::OwnedFd,
+};
 
 use crate::{Accepted, Completion, ConnId, ListenerId, Nanos, slots::Slots, sys};
 
@@ -81,7 +85,7 @@ pub(crate) fn admit<T>(
     listener: ListenerId,
     socket: OwnedFd,
     overflow_reply: &[u8],
-    make: impl FnOnce(OwnedFd) -> T,
+    make: impl FnOnce(OwnedFd, SocketAddr) -> T,
     out: &mut Vec<Completion>,
 ) -> Option<ConnId> {
     use std::os::fd::AsFd;
@@ -92,7 +96,7 @@ pub(crate) fn admit<T>(
     }
     // Without a peer it was reset before we came: there is nobody to tell.
     let peer = sys::net::peer(socket.as_fd()).ok()?;
-    let conn = conns.insert(make(socket)).ok()?;
+    let conn = conns.insert(make(socket, peer)).ok()?;
     out.push(Completion::Accepted(Accepted { listener, conn, peer }));
     Some(conn)
 }

@@ -14,10 +14,10 @@ use crate::Arena;
 pub enum ZeroCopy {
     /// Never.
     Off,
-    /// From so many bytes up.
+    /// From so many bytes up, but not to a client on this machine (a loopback address): there the kernel always copies.
     From(usize),
-    /// Every send, whatever its size and whatever the notifications say, from the arena if there is one: to measure and
-    /// to test.
+    /// Every send, whatever its size and whatever the notifications say, from the arena if there is one, as long as a
+    /// connection has few sends without their notification: to measure and to test.
     Always,
 }
 
@@ -51,6 +51,9 @@ pub struct Options {
     pub zero_copy: ZeroCopy,
     /// Where [`ZeroCopy::Always`] puts what lies elsewhere.
     pub arena: Option<Arena>,
+    /// Bytes outside an arena that the kernel may still be reading after their sends were answered; beyond that sends are
+    /// plain.
+    pub held_bytes: usize,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             overflow_reply: Vec::new(),
             zero_copy: ZeroCopy::DEFAULT,
             arena: None,
+            held_bytes: 16 << 20,
         }
     }
 }

@@ -116,6 +116,8 @@ impl Workers {
                     ZeroCopy::Always => zerohop_ring::ZeroCopy::Always,
                 },
                 arena: arena.clone(),
+                // An eighth of the bound may wait for the kernel's word that it was read.
+                held_bytes: usize::try_from(config.server.memory.bytes / 8 / cores.len() as u64).unwrap_or(usize::MAX),
                 shared: Arc::clone(shared),
                 log: log.clone(),
                 seed: secret()?,
@@ -198,6 +200,7 @@ struct Seat {
     max_connections: u32,
     zero_copy: zerohop_ring::ZeroCopy,
     arena: Option<Arena>,
+    held_bytes: usize,
     shared: Arc<Shared>,
     log: Log,
     seed: [u8; 32],
@@ -234,6 +237,7 @@ impl Seat {
             overflow_reply: self.shared.overflow_reply(),
             zero_copy: self.zero_copy,
             arena: self.arena,
+            held_bytes: self.held_bytes,
             ..Options::default()
         };
         let io = match zerohop_ring::pin_to_core(self.core).and_then(|()| self.choice.open(options)) {

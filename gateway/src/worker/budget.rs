@@ -2,8 +2,8 @@
 //!
 //! It allocates nothing and refuses nobody: who asked for more hears that there is none, and the connection decides what
 //! to give up. A worker takes from the common [`Pot`] in steps and keeps a little for the next request. Invariant: what
-//! the workers have taken together is at most the limit; what one uses beyond its share (told by `false`) is at most one
-//! growth of one buffer a connection.
+//! the workers have taken together is at most the limit; what one uses beyond its share (told by `false`) is, for each
+//! connection, at most one growth of one buffer, a small request, or a reply that is not yet worth cutting off.
 
 use std::sync::{
     Arc,

@@ -26,7 +26,8 @@ use crate::{
 
 /// Unconsumed input above which receiving is paused.
 const INPUT_HIGH: usize = 64 * 1024;
-/// Unsent output above which no further pipelined request is begun.
+/// Unsent output above which no further pipelined request is begun, and with which a client is cut off when memory is
+/// short.
 const OUT_HIGH: usize = 64 * 1024;
 /// A buffer with more room than this is not kept between requests.
 const KEEP_CAPACITY: usize = 64 * 1024;
@@ -38,8 +39,8 @@ const LINGER: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(15);
 /// How long a connection that is idle when the gateway begins to drain may still bring a request.
 const DRAIN_GRACE: Duration = Duration::from_millis(200);
-/// Unsent output with which a client is cut off when memory is short.
-const PILE: usize = 64 * 1024;
+/// Bytes of a request so far that memory is always there for, short or not: that of a usual small one in two segments.
+const SMALL: usize = 8 * 1024;
 /// When a client may come again that found the gateway short of memory.
 const SHORT_OF_MEMORY: Duration = Duration::from_secs(2);
 /// Slowest body that is waited for, in bytes a second, counted after `read_timeout`.
@@ -173,26 +174,26 @@ impl Conn {
         local.budget().change(before, self.counted)
     }
 
-    /// Memory is short: gives up what can be given up. A request that is still being read is refused; a client who lets
-    /// replies pile up is cut off; any other goes on, since it holds little.
+    /// Memory is short: gives up what can be given up. A request that is still being read is refused unless it is small; a
+    /// client who lets replies pile up is cut off; any other goes on, since it holds little.
     pub(crate) fn give_up(&mut self, local: &mut Local) {
         let error = || {
             let text = "the gateway is short of memory for requests";
             ApiError::new(ErrorKind::Unavailable, text).retry_after(SHORT_OF_MEMORY)
         };
         match mem::replace(&mut self.state, State::Over { linger: true }) {
-            State::Body(gathering) => {
+            State::Body(gathering) if gathering.body.capacity() > SMALL => {
                 local.metrics().memory_refusals.increment();
                 gathering.call.refuse_early(Some(&error()), &mut self.out, local);
                 self.over(true, local);
             }
-            State::Head if !self.input.is_empty() => {
+            State::Head if self.input.capacity() > SMALL => {
                 local.metrics().memory_refusals.increment();
                 let input = mem::take(&mut self.input);
                 self.refuse(&error(), &input, local);
             }
             state => {
-                let piles_up = self.out.len() + self.sending > PILE;
+                let piles_up = self.out.len() + self.sending > OUT_HIGH;
                 self.state = state;
                 if piles_up {
                     local.metrics().memory_refusals.increment();

@@ -116,7 +116,7 @@ impl Epoll {
         let id = ListenerId(index as u16);
         self.stats.syscalls += 1;
         let (reply, out) = (&self.overflow_reply, &mut self.ready);
-        let Some(conn) = accept::admit(&mut self.conns, id, socket, reply, Conn::new, out) else {
+        let Some(conn) = accept::admit(&mut self.conns, id, socket, reply, |socket, _| Conn::new(socket), out) else {
             return;
         };
         self.watch(conn);

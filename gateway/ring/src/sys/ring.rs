@@ -78,6 +78,8 @@ pub(crate) struct Size {
     pub(crate) completions: u32,
     pub(crate) buffers: u16,
     pub(crate) buffer_size: u32,
+    /// Bytes that answered zero-copy sends may hold beside the arena.
+    pub(crate) held_bytes: usize,
 }
 
 pub(crate) struct Ring {
@@ -93,6 +95,8 @@ pub(crate) struct Ring {
     zero_copies: ZeroCopies,
     /// Submissions without their final completion.
     in_flight: usize,
+    /// Of those, the sends of which only the notification is missing.
+    notifying: usize,
     /// Submissions that found the queue full, in order. Bounded by what connections may have in flight.
     waiting: VecDeque<squeue::Entry>,
     enters: u64,
@@ -126,8 +130,9 @@ impl Ring {
             enter_flags,
             pool: Some(pool),
             loans,
-            zero_copies: ZeroCopies::new(),
+            zero_copies: ZeroCopies::new(size.held_bytes),
             in_flight: 0,
+            notifying: 0,
             waiting,
             enters: 0,
         })
@@ -396,6 +401,10 @@ impl Ring {
                         continue;
                     };
                     let op = if cqueue::notif(flags) { Op::ZeroCopy } else { Op::Send };
+                    match op {
+                        Op::ZeroCopy => self.notifying -= 1,
+                        _ => self.notifying += usize::from(more),
+                    }
                     (cqe.token, cqe.zero_copy, cqe.freed) = (told.conn.with(op), Some(id), told.freed);
                 }
                 _ => {}
@@ -404,14 +413,16 @@ impl Ring {
         }
     }
 
-    /// Cancels everything and reaps until the kernel has nothing of ours. False when patience ran out.
+    /// Cancels everything and reaps until the kernel has nothing of ours. False when patience ran out, or bytes of zero-copy
+    /// sends are still being read.
     fn wind_up(&mut self) -> bool {
         // What was never submitted is not with the kernel.
         self.in_flight -= self.waiting.len();
         self.waiting.clear();
         let until = Instant::now() + DROP_PATIENCE;
         let mut reaped = Vec::new();
-        while self.in_flight > 0 && Instant::now() < until {
+        // A notification may be as slow as the reader at the other end: it is not waited for.
+        while self.in_flight > self.notifying && Instant::now() < until {
             let cancel = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
             if self.push_now(&cancel.user_data(Token::new(Op::Cancel, 0, 0).0)) {
                 self.in_flight += 1;
@@ -431,7 +442,7 @@ impl Drop for Ring {
         if !self.wind_up() {
             // The kernel may still read or write these: nobody may ever get the same memory.
             std::mem::forget(std::mem::take(&mut self.loans));
-            std::mem::forget(std::mem::replace(&mut self.zero_copies, ZeroCopies::new()));
+            std::mem::forget(std::mem::replace(&mut self.zero_copies, ZeroCopies::new(0)));
             std::mem::forget(self.pool.take());
         }
         if self.enter_flags != 0 {

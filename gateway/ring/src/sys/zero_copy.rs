@@ -37,13 +37,11 @@ struct Entry {
     outstanding: u32,
     /// The send was answered to the worker.
     answered: bool,
+    /// What it adds to the bytes held.
+    held: usize,
 }
 
 impl Entry {
-    fn own_bytes(&self) -> usize {
-        self.parcel.head.capacity() + self.parcel.foot.capacity()
-    }
-
     fn parts(&self) -> [&[u8]; 3] {
         let [head, body, foot] = self.parcel.parts();
         let beside = |at: usize, part| self.beside[at].as_deref().unwrap_or(part);
@@ -67,8 +65,10 @@ enum Region {
 pub(crate) struct ZeroCopies {
     entries: Slots<Entry>,
     held: usize,
-    /// Bytes of heads and feet in the entries, their room included; bodies belong to the arena.
+    /// Bytes of heads and feet of answered sends, their room included; bodies belong to the arena.
     held_bytes: usize,
+    /// The most that those may be.
+    bound: usize,
     /// The one arena whose regions are registered; kept alive for the kernel.
     arena: Option<Arena>,
     regions: Vec<Region>,
@@ -87,8 +87,10 @@ pub(crate) struct Told {
 }
 
 impl ZeroCopies {
-    pub(crate) fn new() -> Self {
+    /// Beside the arena, answered sends may hold so many bytes for the kernel.
+    pub(crate) fn new(bound: usize) -> Self {
         Self {
+            bound,
             entries: Slots::new(ENTRIES),
             held: 0,
             held_bytes: 0,
@@ -107,7 +109,7 @@ impl ZeroCopies {
         self.entries.get(id).is_some_and(|entry| entry.region.is_some())
     }
 
-    /// Memory that is kept for the kernel beside the arena.
+    /// Memory that is kept for the kernel beside the arena, of sends that were answered.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -118,7 +120,8 @@ impl ZeroCopies {
 
     /// Takes a parcel. `Err` gives it back: as many are under way as may be.
     pub(crate) fn insert(&mut self, uring: &IoUring, conn: Token, parcel: Parcel) -> Result<ConnId, Parcel> {
-        if self.entries.is_full() {
+        let own = parcel.head.capacity() + parcel.foot.capacity();
+        if self.entries.is_full() || self.held_bytes + own > self.bound {
             return Err(parcel);
         }
         let mut entry = Entry {
@@ -130,12 +133,12 @@ impl ZeroCopies {
             sent: 0,
             outstanding: 0,
             answered: false,
+            held: 0,
         };
         if self.fixed {
             self.settle_in(uring, &mut entry);
         }
         self.held += 1;
-        self.held_bytes += entry.own_bytes();
         self.entries.insert(entry).map_err(|entry| entry.parcel)
     }
 
@@ -235,7 +238,8 @@ impl ZeroCopies {
         } else {
             Vec::new()
         };
-        self.held_bytes -= head.capacity();
+        entry.held = entry.parcel.head.capacity() + entry.parcel.foot.capacity();
+        self.held_bytes += entry.held;
         let sent = entry.sent;
         (head, sent, self.free_if_over(id))
     }
@@ -247,7 +251,7 @@ impl ZeroCopies {
         }
         let removed = self.entries.remove(id);
         self.held -= 1;
-        self.held_bytes -= removed.as_ref().map_or(0, Entry::own_bytes);
+        self.held_bytes -= removed.as_ref().map_or(0, |entry| entry.held);
         removed.is_some()
     }
 

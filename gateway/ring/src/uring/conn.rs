@@ -6,6 +6,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     os::fd::{AsFd, OwnedFd},
 };
 
@@ -63,6 +64,10 @@ pub(super) struct Conn {
     unnotified: u16,
     /// Notifications that said "copied".
     copied: u8,
+    /// A notification said that the bytes were not copied.
+    proven: bool,
+    /// The client is on this machine, where the kernel always copies.
+    local: bool,
     /// FIN follows the send in flight.
     finishing: bool,
     closing: Closing,
@@ -70,16 +75,31 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    pub(super) fn new(socket: OwnedFd, peer: SocketAddr) -> Self {
         Self {
             socket,
             recv: Recv::Off,
             sending: None,
             unnotified: 0,
             copied: 0,
+            proven: false,
+            local: peer.ip().to_canonical().is_loopback(),
             finishing: false,
             closing: Closing::No,
             stamp: Stamp::default(),
+        }
+    }
+
+    /// Whether a send of this length goes without a copy. What the network does is learnt from one send at a time, so that
+    /// a reader who stalls holds one.
+    fn avoids_copy(&self, zero_copy: ZeroCopy, len: usize) -> bool {
+        match zero_copy {
+            ZeroCopy::Off => false,
+            ZeroCopy::From(size) => {
+                let most = if self.proven { UNNOTIFIED_MAX } else { 1 };
+                !self.local && self.copied < COPIED_MAX && self.unnotified < most && len >= size
+            }
+            ZeroCopy::Always => self.unnotified < UNNOTIFIED_MAX,
         }
     }
 
@@ -210,12 +230,7 @@ impl Uring {
                 result: Ok(0),
             });
         }
-        let avoids_copy = conn.unnotified < UNNOTIFIED_MAX
-            && match self.zero_copy {
-                ZeroCopy::Off => false,
-                ZeroCopy::From(size) => conn.copied < COPIED_MAX && parcel.len() >= size,
-                ZeroCopy::Always => true,
-            };
+        let avoids_copy = conn.avoids_copy(self.zero_copy, parcel.len());
         let parcel = if avoids_copy {
             self.send_zero_copy(id, parcel).err()
         } else {
@@ -257,7 +272,7 @@ impl Uring {
 
     pub(super) fn on_send(&mut self, cqe: &Cqe, out: &mut Vec<Completion>) {
         let Some(id) = self.present(cqe.token) else {
-            return self.forget(cqe);
+            return;
         };
         let Some(conn) = self.conns.get_mut(id) else { return };
         let Some(sending) = conn.sending else { return };
@@ -316,19 +331,13 @@ impl Uring {
         self.close_if_idle(id, out);
     }
 
-    /// The answer of a zero-copy send whose connection is gone: nobody is told.
-    fn forget(&mut self, cqe: &Cqe) {
-        if let Some(entry) = cqe.zero_copy {
-            let _ = self.ring.zero_copies_mut().answer(entry);
-        }
-    }
-
     /// The kernel has let go of the bytes of a zero-copy send.
     pub(super) fn on_notified(&mut self, cqe: &Cqe) {
         let copied = cqe.was_copied();
         self.stats.copied_sends += u64::from(copied);
         if let Some(conn) = self.present(cqe.token).and_then(|id| self.conns.get_mut(id)) {
             conn.copied = conn.copied.saturating_add(u8::from(copied));
+            conn.proven |= !copied;
             conn.unnotified -= u16::from(cqe.freed);
         }
     }

@@ -69,6 +69,7 @@ impl Uring {
             completions: completions.next_power_of_two(),
             buffers: options.recv_buffers,
             buffer_size: options.recv_buffer_size,
+            held_bytes: options.held_bytes,
         };
         Ok(Self {
             ring: Ring::new(level, size)?,

@@ -21,6 +21,7 @@ pub(crate) fn try_level(level: Level) -> io::Result<()> {
             completions: 16,
             buffers: 2,
             buffer_size: 64,
+            held_bytes: 0,
         },
     )?;
     let (mut ours, theirs) = UnixStream::pair()?;

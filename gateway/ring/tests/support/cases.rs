@@ -261,8 +261,8 @@ pub(crate) fn abort_cuts_a_send<W: World>(world: impl Fn(Options) -> W) {
     bench.until("closed", |bench| bench.closed == [conn]);
     assert_eq!(bench.sent.len(), 1, "the loan came back");
     assert!(bench.sent[0].result.is_err());
-    let back = if bench.world.may_keep_heads() { 0 } else { W::BIG };
-    assert_eq!(bench.sent[0].buf.len(), back);
+    let back = bench.sent[0].buf.len();
+    assert!(back == W::BIG || (back == 0 && bench.world.may_keep_heads()), "{back}");
     bench.until_over(client);
     assert_eq!(bench.world.seen(client), Seen::Reset);
 }
