@@ -139,13 +139,34 @@ fn readers_who_let_replies_pile_up_are_cut_off() {
     });
     // Beside the bound there is at most a pile of each that is not yet worth cutting off.
     assert!(held(&gateway) <= (4 * MIB + CLIENTS * 128 * 1024) as f64);
-    // Once a small request in two segments was refused then, though it needs next to nothing.
+    assert!(answer(gateway.address(), CHAT, &chat("What is the capital of France?")).contains("Paris"));
+    drop(clients);
+    settled(&gateway, idle + 65_536.0);
+}
+
+/// Once a small request in two segments was refused when memory was short, though it needs next to nothing.
+#[test]
+fn small_requests_are_read_however_short_memory_is() {
+    const CLIENTS: usize = 200;
+    const LIMIT: f64 = (1056 * 1024) as f64;
+    let settings = Settings::default()
+        .with("/server/max_body_bytes", "8KiB")
+        .with("/server/memory", "1056KiB");
+    let gateway = Gateway::start(&settings);
+    let idle = held(&gateway);
+    let begun = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 7000\r\n\r\n{}",
+        " ".repeat(6000)
+    );
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(gateway.address())).collect();
+    clients.iter_mut().for_each(|client| client.send(&begun));
+    wait_for("memory to be short", || (held(&gateway) > LIMIT).then_some(()));
     let request = http::post_bytes(CHAT, chat("What is the capital of France?").to_string().as_bytes());
     let end = request
         .windows(4)
         .position(|window| window == b"\r\n\r\n")
         .map_or(0, |at| at + 4);
-    for at in [end / 2, end, end + 10] {
+    for at in [end / 2, end, end + 10, request.len()] {
         let mut client = Client::connect(gateway.address());
         client.send(&request[..at]);
         // The first segment has been read when a later request is answered.
@@ -153,7 +174,8 @@ fn readers_who_let_replies_pile_up_are_cut_off() {
         client.send(&request[at..]);
         assert_eq!(client.response().status, 200, "cut at {at}");
     }
-    assert!(answer(gateway.address(), CHAT, &chat("What is the capital of France?")).contains("Paris"));
+    assert!(held(&gateway) > LIMIT, "memory was short all the time");
+    assert_eq!(Metrics::of(gateway.address()).sum(REFUSALS, &[]), 0.0);
     drop(clients);
     settled(&gateway, idle + 65_536.0);
 }
