@@ -13,7 +13,7 @@ use std::{
 };
 
 use zerohop_engine::{
-    Conversation, Engine, EngineConfig, Job, JobHandle, JobKind, Mail, Message, Model, ModelOptions, Role, Runtime,
+    Engine, EngineConfig, Generate, Job, JobHandle, JobKind, Mail, Message, Model, ModelOptions, Prompt, Role, Runtime,
     Sampling, Stats, Submit, Ticket, mailbox,
 };
 
@@ -132,24 +132,19 @@ impl Session {
 
     fn submit(&mut self, content: String, sampling: &Sampling, max_tokens: Option<u32>) -> Result<(), Failure> {
         let number = self.handles.len() as u64;
-        let message = Message {
-            role: Role::User,
-            content,
-        };
+        let message = Message::new(Role::User, content);
         self.handles.push(self.engine.submit(Job {
             ticket: Ticket(number),
             mailbox: 0,
-            conversation: Conversation {
-                messages: vec![message],
-            },
-            kind: JobKind::Generate {
+            kind: JobKind::Generate(Box::new(Generate {
                 sampling: Sampling {
                     seed: number,
                     ..sampling.clone()
                 },
                 max_tokens,
-                stop: Vec::new(),
-            },
+                ..Generate::new(Prompt::Chat(vec![message].into()))
+            })),
+            deadline: None,
         })?);
         Ok(())
     }

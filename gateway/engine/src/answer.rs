@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     engine::{Engine, EngineConfig, StartError},
-    job::{Conversation, Event, Finish, Job, JobKind, Rejected, Sampling, Submit, Ticket, Usage, mailbox},
+    job::{Event, Finish, Generate, Job, JobKind, Rejected, Submit, Ticket, Usage, mailbox},
     model::Model,
 };
 
@@ -33,9 +33,9 @@ pub enum AnswerError {
         /// What would fit.
         limit: u32,
     },
-    /// The model's chat template refuses it.
-    #[error("the model's chat template refuses the prompt: {0}")]
-    Unrenderable(String),
+    /// The model cannot serve it.
+    #[error("the model cannot serve this: {0}")]
+    Refused(String),
     /// The engine failed.
     #[error("the engine failed: {0}")]
     Failed(String),
@@ -48,9 +48,7 @@ pub enum AnswerError {
 pub fn answer(
     model: Model,
     config: &EngineConfig,
-    conversation: Conversation,
-    sampling: Sampling,
-    max_tokens: Option<u32>,
+    request: Generate,
     mut on_text: impl FnMut(&str),
 ) -> Result<(Finish, Usage), AnswerError> {
     let waiter = thread::current();
@@ -65,22 +63,20 @@ pub fn answer(
     let _handle = engine.submit(Job {
         ticket: Ticket(0),
         mailbox: 0,
-        conversation,
-        kind: JobKind::Generate {
-            sampling,
-            max_tokens,
-            stop: Vec::new(),
-        },
+        kind: JobKind::Generate(Box::new(request)),
+        deadline: None,
     })?;
     loop {
         while let Ok(mail) = mail.pop() {
             match mail.event {
-                // Not asked for.
-                Event::Started { .. } | Event::Counted { .. } => {}
-                Event::Text { text, .. } => on_text(&text),
+                Event::Text { text, .. } | Event::Echo { text, .. } | Event::Arguments { text, .. } => on_text(&text),
+                Event::Call { name } => on_text(&name),
+                // Nothing to show, or not asked for.
+                Event::Started { .. } | Event::Counted { .. } | Event::Embedded { .. } => {}
                 Event::Finished { finish, usage } => return Ok((finish, usage)),
                 Event::TooLong { input_tokens, limit } => return Err(AnswerError::TooLong { input_tokens, limit }),
-                Event::Unrenderable { reason } => return Err(AnswerError::Unrenderable(reason)),
+                Event::Refused { reason, .. } => return Err(AnswerError::Refused(reason)),
+                Event::TimedOut => return Err(AnswerError::Failed("out of time".into())),
                 Event::Failed { reason } => return Err(AnswerError::Failed(reason)),
             }
         }

@@ -261,7 +261,8 @@ impl<S: Steps> Batch<S> {
         self.drawn.clear();
         for (row, logits) in self.rows.iter().zip(logits.chunks_exact(self.width)) {
             let logits = &logits[..self.drawable];
-            self.drawn.push(self.sampler.draw(logits, &row.sampling, row.index()));
+            self.drawn
+                .push(self.sampler.draw(logits, &row.request.sampling, row.index()));
         }
         self.sample_time += begun.elapsed();
         for (row, &token) in self.rows.iter_mut().zip(&self.drawn) {
@@ -310,7 +311,7 @@ impl<S: Steps> Batch<S> {
             if last {
                 let begun = Instant::now();
                 let logits = &logits[..self.drawable];
-                let token = self.sampler.draw(logits, &sequence.sampling, sequence.index());
+                let token = self.sampler.draw(logits, &sequence.request.sampling, sequence.index());
                 self.sample_time += begun.elapsed();
                 begin(sequence, token, &self.rules, &mut self.outbox, &self.shared);
                 self.join();
@@ -433,6 +434,7 @@ fn advance(sequence: &mut Sequence, token: Option<u32>, rules: &Rules, outbox: &
         let event = Event::Text {
             text: progress.text,
             tokens: progress.tokens,
+            logprobs: Vec::new(),
         };
         let mail = Mail {
             ticket,

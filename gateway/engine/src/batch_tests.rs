@@ -10,9 +10,8 @@ use std::{
 
 use super::*;
 use crate::{
-    job::{Finish, JobHandle, Sampling, Ticket, mailbox},
+    job::{Finish, Generate, JobHandle, Prompt, Sampling, Ticket, mailbox},
     model::tests::letters,
-    stop::Stops,
 };
 
 const WIDTH: usize = 32;
@@ -160,14 +159,12 @@ impl Bench {
             ..Sampling::default()
         };
         let stream = letters(WIDTH).stream(false);
-        let sequence = Sequence::new(
-            address,
-            prompt.to_vec(),
-            greedy,
-            Some(max_tokens),
-            Stops::default(),
-            stream,
-        );
+        let request = Generate {
+            sampling: greedy,
+            max_tokens: Some(max_tokens),
+            ..Generate::new(Prompt::Tokens(prompt.to_vec()))
+        };
+        let sequence = Sequence::new(address, prompt.to_vec(), request, stream);
         self.batch.push(sequence);
         handle
     }

@@ -28,8 +28,8 @@ mod stop;
 pub use answer::{AnswerError, answer};
 pub use engine::{Engine, EngineConfig, EngineInfo, StartError};
 pub use job::{
-    Conversation, Event, Finish, Job, JobHandle, JobKind, Mail, Mailbox, Message, Rejected, Role, Sampling, Submit,
-    Ticket, Usage, mailbox,
+    Conversation, Echo, Embed, Event, Finish, Form, Generate, Input, Job, JobHandle, JobKind, Logprob, Mail, Mailbox,
+    Message, Part, Prompt, Rejected, Role, Sampling, Submit, Ticket, Tool, ToolCall, ToolChoice, Tools, Usage, mailbox,
 };
 pub use model::{Model, ModelOptions, Problem, Provider, Report, inspect};
 pub use runtime::{FoundBy, OLDEST_MINOR, Runtime, RuntimeError};

@@ -19,7 +19,8 @@ pub(crate) struct Outbox {
 
 struct Letterbox {
     mailbox: Mailbox,
-    /// At most `Started`, one `Text` and a final event for each open job; the jobs are bounded by [`Admission`].
+    /// Of each open job at most `Started`, `Echo`, deltas and calls of one answer, of which deltas in a row are joined, and
+    /// a final event; the jobs are bounded by [`Admission`], their answers by the context.
     backlog: VecDeque<Mail>,
     /// Number of the first mail of the backlog, counted from the start.
     first: u64,
@@ -67,20 +68,16 @@ impl Letterbox {
     fn keep(&mut self, mail: Mail, waiting: Option<u64>) -> Option<u64> {
         let index = waiting.and_then(|number| number.checked_sub(self.first));
         let earlier = index.and_then(|index| self.backlog.get_mut(index as usize));
-        if let (Some(earlier), Event::Text { text, tokens }) = (earlier, &mail.event)
+        let mut mail = mail;
+        if let Some(earlier) = earlier
             && earlier.ticket == mail.ticket
-            && let Event::Text {
-                text: before,
-                tokens: count,
-            } = &mut earlier.event
+            && join(&mut earlier.event, &mut mail.event)
         {
-            before.push_str(text);
-            *count += tokens;
             earlier.at = mail.at;
             return waiting;
         }
         let number = self.first + self.backlog.len() as u64;
-        let joins = matches!(mail.event, Event::Text { .. });
+        let joins = matches!(mail.event, Event::Text { .. } | Event::Arguments { .. });
         self.backlog.push_back(mail);
         joins.then_some(number)
     }
@@ -105,6 +102,37 @@ impl Letterbox {
         if delivered {
             (self.mailbox.wake)();
         }
+    }
+}
+
+/// Adds a delta to the one before it, if they are of one kind.
+fn join(before: &mut Event, after: &mut Event) -> bool {
+    match (before, after) {
+        (
+            Event::Text { text, tokens, logprobs },
+            Event::Text {
+                text: more,
+                tokens: count,
+                logprobs: others,
+            },
+        ) => {
+            text.push_str(more);
+            *tokens += *count;
+            logprobs.append(others);
+            true
+        }
+        (
+            Event::Arguments { text, tokens },
+            Event::Arguments {
+                text: more,
+                tokens: count,
+            },
+        ) => {
+            text.push_str(more);
+            *tokens += *count;
+            true
+        }
+        _ => false,
     }
 }
 

@@ -16,7 +16,11 @@ fn text(ticket: u64, text: &str, tokens: u32) -> Mail {
     let text = text.to_owned();
     Mail {
         ticket: Ticket(ticket),
-        event: Event::Text { text, tokens },
+        event: Event::Text {
+            text,
+            tokens,
+            logprobs: Vec::new(),
+        },
         at: *NOW,
     }
 }

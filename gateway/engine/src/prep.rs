@@ -13,11 +13,10 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::{
     admission::Admission,
-    job::{Conversation, Event, Job, JobKind, Mail},
-    model::Prompts,
+    job::{Conversation, Event, Generate, Job, JobKind, Mail, Part, Prompt},
+    model::{Encoded, Prompts},
     sequence::{Address, Sequence},
     stats::{Counters, add},
-    stop::Stops,
 };
 
 /// Up to this much text, in bytes, a prompt is always counted to the token, also when it cannot fit: that takes less than
@@ -27,7 +26,6 @@ const EXACT_BYTES: usize = 256 * 1024;
 /// An accepted job.
 pub(crate) struct Accepted {
     pub(crate) address: Address,
-    pub(crate) conversation: Conversation,
     pub(crate) kind: JobKind,
 }
 
@@ -35,7 +33,6 @@ impl Accepted {
     pub(crate) fn new(job: Job, address: Address) -> Self {
         Self {
             address,
-            conversation: job.conversation,
             kind: job.kind,
         }
     }
@@ -122,49 +119,58 @@ impl Preparer {
 
     /// The sequence to compute, or the answer at once.
     fn prepare(&self, job: Accepted) -> Result<Box<Sequence>, Event> {
-        self.refuse_hopeless(&job.conversation)?;
-        let prompt = self.prompts.encode(&job.conversation).map_err(|reason| {
-            add(&self.counters.refused, 1);
-            Event::Unrenderable { reason }
-        })?;
-        let length = prompt.ids.len();
-        let input_tokens = u32::try_from(length).unwrap_or(u32::MAX);
-        add(&self.counters.prompt_tokens, length);
-        let (sampling, max_tokens, stop) = match job.kind {
-            JobKind::Count => {
+        match job.kind {
+            JobKind::Count(conversation) => Err(self.count(&conversation)),
+            JobKind::Generate(request) => self.sequence(job.address, *request),
+            JobKind::Embed(_) => Err(self.refused(Part::Model, "this model makes no embeddings".into())),
+        }
+    }
+
+    fn refused(&self, part: Part, reason: String) -> Event {
+        add(&self.counters.refused, 1);
+        Event::Refused { part, reason }
+    }
+
+    fn encode(&self, conversation: &Conversation) -> Result<Encoded, Event> {
+        self.refuse_hopeless(conversation)?;
+        let encoded = self.prompts.encode(conversation);
+        let prompt = encoded.map_err(|reason| self.refused(Part::Messages, reason))?;
+        add(&self.counters.prompt_tokens, prompt.ids.len());
+        Ok(prompt)
+    }
+
+    fn count(&self, conversation: &Conversation) -> Event {
+        match self.encode(conversation) {
+            Ok(prompt) => {
                 add(&self.counters.counted, 1);
-                return Err(Event::Counted { input_tokens });
+                Event::Counted {
+                    input_tokens: u32::try_from(prompt.ids.len()).unwrap_or(u32::MAX),
+                }
             }
-            JobKind::Generate {
-                sampling,
-                max_tokens,
-                stop,
-            } => (sampling, max_tokens, stop),
+            Err(event) => event,
+        }
+    }
+
+    fn sequence(&self, address: Address, request: Generate) -> Result<Box<Sequence>, Event> {
+        let Prompt::Chat(conversation) = &request.prompt else {
+            return Err(self.refused(Part::Prompt, "only conversations are supported yet".into()));
         };
+        let prompt = self.encode(conversation)?;
+        let length = prompt.ids.len();
         // One token of the answer has to fit as well.
         let limit = self.context - 1;
         if length > limit {
             add(&self.counters.refused, 1);
             return Err(Event::TooLong {
-                input_tokens,
+                input_tokens: u32::try_from(length).unwrap_or(u32::MAX),
                 limit: limit as u32,
             });
         }
         if prompt.ids.is_empty() {
-            add(&self.counters.refused, 1);
-            let reason = "the chat template gives an empty prompt".into();
-            return Err(Event::Unrenderable { reason });
+            return Err(self.refused(Part::Messages, "the chat template gives an empty prompt".into()));
         }
         let stream = self.prompts.vocabulary().text().stream(prompt.continues);
-        let stops = Stops::new(stop);
-        Ok(Box::new(Sequence::new(
-            job.address,
-            prompt.ids,
-            sampling,
-            max_tokens,
-            stops,
-            stream,
-        )))
+        Ok(Box::new(Sequence::new(address, prompt.ids, request, stream)))
     }
 }
 
@@ -179,10 +185,7 @@ mod tests {
 
     fn job(ticket: u64, content: &str) -> (Accepted, JobHandle) {
         let (handle, cancelled) = JobHandle::new();
-        let message = Message {
-            role: Role::User,
-            content: content.into(),
-        };
+        let message = Message::new(Role::User, content);
         let job = Accepted {
             address: Address {
                 ticket: Ticket(ticket),
@@ -190,10 +193,7 @@ mod tests {
                 cancelled,
                 accepted: Instant::now(),
             },
-            conversation: Conversation {
-                messages: vec![message],
-            },
-            kind: JobKind::Count,
+            kind: JobKind::Count(vec![message].into()),
         };
         (job, handle)
     }

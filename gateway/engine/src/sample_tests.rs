@@ -6,6 +6,7 @@ fn sampling(temperature: f32, top_p: f32, top_k: Option<u32>, seed: u64) -> Samp
         top_p,
         top_k,
         seed,
+        ..Sampling::default()
     }
 }
 

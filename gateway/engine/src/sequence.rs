@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    job::{Finish, Sampling, Ticket, Usage},
+    job::{Finish, Generate, Ticket, Usage},
     model::{TextStream, TextTable},
     stop::Stops,
 };
@@ -44,7 +44,7 @@ pub(crate) struct Rules {
 /// A prompt and the answer to it so far.
 pub(crate) struct Sequence {
     pub(crate) address: Address,
-    pub(crate) sampling: Sampling,
+    pub(crate) request: Generate,
     pub(crate) prompt: Vec<u32>,
     /// Tokens whose keys and values are computed.
     pub(crate) computed: usize,
@@ -56,7 +56,6 @@ pub(crate) struct Sequence {
     pub(crate) admitted: Instant,
     /// Its last delta that waits in the outbox, so that the next can join it.
     pub(crate) waiting_text: Option<u64>,
-    max_tokens: Option<u32>,
     generated: u32,
     /// Tokens that no delta has stood for yet.
     untold: u32,
@@ -77,24 +76,17 @@ pub(crate) struct Progress {
 }
 
 impl Sequence {
-    pub(crate) fn new(
-        address: Address,
-        prompt: Vec<u32>,
-        sampling: Sampling,
-        max_tokens: Option<u32>,
-        stops: Stops,
-        stream: TextStream,
-    ) -> Self {
+    pub(crate) fn new(address: Address, prompt: Vec<u32>, mut request: Generate, stream: TextStream) -> Self {
+        let stops = Stops::new(std::mem::take(&mut request.stop));
         Self {
             admitted: address.accepted,
             address,
-            sampling,
+            request,
             prompt,
             computed: 0,
             next: 0,
             over: false,
             waiting_text: None,
-            max_tokens,
             generated: 0,
             untold: 0,
             stream,
@@ -105,7 +97,7 @@ impl Sequence {
 
     /// Whether no token is wanted at all.
     pub(crate) fn wants_none(&self) -> bool {
-        self.max_tokens == Some(0)
+        self.request.max_tokens == Some(0)
     }
 
     /// Number of the next token of the answer, from 0.
@@ -127,7 +119,7 @@ impl Sequence {
             let stopped = self.stops.push(&self.decoded, &mut progress.text);
             progress.finish = match stopped {
                 Some(text) => Some(Finish::Stop(text)),
-                None if self.max_tokens == Some(self.generated) => {
+                None if self.request.max_tokens == Some(self.generated) => {
                     Some(self.end(Finish::MaxTokens, &mut progress.text))
                 }
                 None if self.prompt.len() + self.generated as usize >= rules.context => {

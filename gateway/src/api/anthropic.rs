@@ -355,7 +355,9 @@ impl Walk {
         if let Block::Thinking = kind {
             return match role {
                 Role::Assistant => Ok(None),
-                Role::User | Role::System => Err(field.path.breaks("thinking blocks are for assistant messages only")),
+                Role::User | Role::System | Role::Tool => {
+                    Err(field.path.breaks("thinking blocks are for assistant messages only"))
+                }
             };
         }
         let path = field.path.key("text");

@@ -344,10 +344,7 @@ impl Prompt {
                 if self.messages.capacity() == 0 {
                     self.messages.reserve_exact(4);
                 }
-                self.messages.push(Message {
-                    role,
-                    content: String::new(),
-                });
+                self.messages.push(Message::new(role, String::new()));
             }
         }
     }
@@ -379,8 +376,6 @@ impl Prompt {
                 _ => self.messages.insert(0, lead),
             }
         }
-        Ok(Conversation {
-            messages: std::mem::take(&mut self.messages),
-        })
+        Ok(std::mem::take(&mut self.messages).into())
     }
 }

@@ -26,13 +26,8 @@ fn base() -> ChatRequest {
 }
 
 fn turns(turns: &[(&str, &str)]) -> Conversation {
-    let message = |&(role, content): &(&str, &str)| Message {
-        role: ROLES[role].unwrap(),
-        content: content.into(),
-    };
-    Conversation {
-        messages: turns.iter().map(message).collect(),
-    }
+    let message = |&(role, content): &(&str, &str)| Message::new(ROLES[role].unwrap(), content);
+    turns.iter().map(message).collect::<Vec<_>>().into()
 }
 
 /// The base body with these fields behind it means the base request with this change; nothing is unknown.

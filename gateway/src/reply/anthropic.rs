@@ -14,7 +14,8 @@ use crate::{
 /// `stop_reason` and `stop_sequence`.
 fn reason(finish: &Finish) -> (&'static str, Option<&str>) {
     match finish {
-        Finish::EndOfTurn => ("end_turn", None),
+        Finish::EndOfTurn | Finish::StopToken(_) => ("end_turn", None),
+        Finish::ToolCalls => ("tool_use", None),
         Finish::Stop(stop) => ("stop_sequence", Some(stop)),
         Finish::MaxTokens => ("max_tokens", None),
         Finish::ContextFull => ("model_context_window_exceeded", None),

@@ -210,17 +210,22 @@ impl Reply {
             &Event::TooLong { input_tokens, limit } => {
                 ApiError::prompt_too_long(self.meta.dialect, input_tokens, limit)
             }
-            Event::Unrenderable { reason } => {
+            Event::Refused { reason, .. } => {
                 let message = match self.meta.dialect {
                     Dialect::Anthropic => format!("messages: {reason}"),
                     Dialect::OpenAi => format!("Invalid 'messages': {reason}"),
                 };
                 ApiError::new(ErrorKind::InvalidRequest, message).at("messages")
             }
+            Event::TimedOut => ApiError::new(ErrorKind::Deadline, "the answer was not complete in time"),
             // The engine's reason is for the log. An order of events that it promises not to send is its fault as well.
             Event::Failed { .. }
             | Event::Started { .. }
+            | Event::Echo { .. }
             | Event::Text { .. }
+            | Event::Call { .. }
+            | Event::Arguments { .. }
+            | Event::Embedded { .. }
             | Event::Finished { .. }
             | Event::Counted { .. } => ApiError::new(ErrorKind::Internal, "Internal server error"),
         }

@@ -14,7 +14,8 @@ use crate::{
 
 fn reason(finish: &Finish) -> &'static str {
     match finish {
-        Finish::EndOfTurn | Finish::Stop(_) => "stop",
+        Finish::EndOfTurn | Finish::Stop(_) | Finish::StopToken(_) => "stop",
+        Finish::ToolCalls => "tool_calls",
         Finish::MaxTokens | Finish::ContextFull => "length",
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use zerohop_engine::Part;
+
 use super::*;
 
 /// Tue, 14 Nov 2023 22:13:20 GMT
@@ -39,6 +41,7 @@ fn text(text: &str) -> Event {
     Event::Text {
         text: text.into(),
         tokens: 1,
+        logprobs: Vec::new(),
     }
 }
 
@@ -283,7 +286,8 @@ fn faults_before_the_head_have_a_status() {
             "\"param\":\"messages\",\"code\":\"context_length_exceeded\"",
         ),
         (
-            Event::Unrenderable {
+            Event::Refused {
+                part: Part::Messages,
                 reason: "roles must alternate".into(),
             },
             "400 Bad Request",

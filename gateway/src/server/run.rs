@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use zerohop_engine::{AnswerError, Conversation, Message, Role, Sampling};
+use zerohop_engine::{AnswerError, Generate, Message, Prompt, Role, Sampling};
 
 use super::{fleet, secret};
 use crate::{
@@ -32,11 +32,11 @@ pub fn run(config: &Config, options: RunOptions, out: &mut dyn Write) -> Result<
         seed,
         ..Sampling::default()
     };
-    let conversation = Conversation {
-        messages: vec![Message {
-            role: Role::User,
-            content: options.prompt,
-        }],
+    let conversation = vec![Message::new(Role::User, options.prompt)].into();
+    let request = Generate {
+        sampling,
+        max_tokens: options.max_tokens,
+        ..Generate::new(Prompt::Chat(conversation))
     };
     let mut written: io::Result<()> = Ok(());
     let on_text = |text: &str| {
@@ -45,7 +45,7 @@ pub fn run(config: &Config, options: RunOptions, out: &mut dyn Write) -> Result<
         }
     };
     let config = fleet::engine_config(onnx);
-    match zerohop_engine::answer(model, &config, conversation, sampling, options.max_tokens, on_text) {
+    match zerohop_engine::answer(model, &config, request, on_text) {
         Ok(_) => {
             written?;
             Ok(writeln!(out)?)

@@ -5,7 +5,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use zerohop_engine::{Event, Job, JobHandle, JobKind, Mail, Rejected, Sampling, Ticket};
+use zerohop_engine::{Event, Generate, Job, JobHandle, JobKind, Mail, Prompt, Rejected, Sampling, Ticket};
 
 use super::{
     local::{Local, Phase},
@@ -332,21 +332,23 @@ impl Request {
             Err(error) => return self.refuse(&error, out, local),
         };
         let meta = self.meta(&request.model, &model, request.stream, local);
-        let kind = JobKind::Generate {
+        let generate = Generate {
             sampling: Sampling {
                 temperature: request.temperature.unwrap_or(1.0),
                 top_p: request.top_p.unwrap_or(1.0),
                 top_k: request.top_k,
                 seed: request.seed.unwrap_or_else(|| local.draw()),
+                ..Sampling::default()
             },
             max_tokens: request.max_tokens,
             stop: request.stop,
+            ..Generate::new(Prompt::Chat(request.conversation))
         };
         let job = Job {
             ticket,
             mailbox: local.worker(),
-            conversation: request.conversation,
-            kind,
+            kind: JobKind::Generate(Box::new(generate)),
+            deadline: None,
         };
         self.submit(job, meta, &model, out, local)
     }
@@ -373,8 +375,8 @@ impl Request {
         let job = Job {
             ticket,
             mailbox: local.worker(),
-            conversation,
-            kind: JobKind::Count,
+            kind: JobKind::Count(conversation),
+            deadline: None,
         };
         self.submit(job, meta, &model, out, local)
     }
@@ -508,9 +510,17 @@ impl Answering {
 fn fault(event: &Event) -> Option<ErrorKind> {
     match event {
         Event::TooLong { .. } => Some(ErrorKind::ContextLength),
-        Event::Unrenderable { .. } => Some(ErrorKind::InvalidRequest),
+        Event::Refused { .. } => Some(ErrorKind::InvalidRequest),
+        Event::TimedOut => Some(ErrorKind::Deadline),
         Event::Failed { .. } => Some(ErrorKind::Internal),
-        Event::Started { .. } | Event::Text { .. } | Event::Finished { .. } | Event::Counted { .. } => None,
+        Event::Started { .. }
+        | Event::Echo { .. }
+        | Event::Text { .. }
+        | Event::Call { .. }
+        | Event::Arguments { .. }
+        | Event::Finished { .. }
+        | Event::Counted { .. }
+        | Event::Embedded { .. } => None,
     }
 }
 

@@ -100,7 +100,7 @@ impl Generation {
                 cells.prompt_tokens.add(u64::from(*input_tokens));
                 cells.cached_tokens.add(u64::from(*cached_tokens));
             }
-            Event::Text { tokens, .. } => self.text(*tokens, mail.at, now),
+            Event::Text { tokens, .. } | Event::Arguments { tokens, .. } => self.text(*tokens, mail.at, now),
             Event::Finished { finish, usage } => {
                 let already = u64::from(self.output_tokens);
                 self.output_tokens = usage.output_tokens;
@@ -110,7 +110,9 @@ impl Generation {
                     .generated_tokens
                     .add(u64::from(usage.output_tokens).saturating_sub(already));
                 cells.finished(match finish {
-                    Finish::EndOfTurn | Finish::Stop(_) => FinishedReason::Stop,
+                    Finish::EndOfTurn | Finish::Stop(_) | Finish::StopToken(_) | Finish::ToolCalls => {
+                        FinishedReason::Stop
+                    }
                     Finish::MaxTokens | Finish::ContextFull => FinishedReason::Length,
                 });
                 if let Some(started) = self.started {
@@ -121,7 +123,9 @@ impl Generation {
             }
             Event::Counted { input_tokens } => self.input_tokens = *input_tokens,
             Event::Failed { .. } => self.cells().finished(FinishedReason::Error),
-            Event::TooLong { .. } | Event::Unrenderable { .. } => {}
+            Event::Embedded { input_tokens, .. } => self.input_tokens = *input_tokens,
+            Event::TimedOut => self.cells().finished(FinishedReason::Error),
+            Event::Echo { .. } | Event::Call { .. } | Event::TooLong { .. } | Event::Refused { .. } => {}
         }
     }
 

@@ -105,6 +105,7 @@ fn replied(meta: ReplyMeta, text: &str, size: usize, finish: Finish) -> Vec<u8> 
         let text = Event::Text {
             text: piece.iter().collect(),
             tokens: 1,
+            logprobs: Vec::new(),
         };
         assert_eq!(reply.on(&text, &date, &mut out), Progress::More);
         reply.keep_alive(&mut out);

@@ -218,7 +218,7 @@ fn prompt(ours: &Conversation, pieces: Vec<(Role, Vec<String>)>, data: &[u8]) {
                 }
                 last.content += &text;
             }
-            _ => messages.push(Message { role, content: text }),
+            _ => messages.push(Message::new(role, text)),
         }
     }
     same("prompt", &ours.messages, &messages, data);

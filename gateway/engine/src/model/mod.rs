@@ -20,7 +20,11 @@ use std::{
 
 use ort::session::Session;
 
-use crate::{extent::Dimensions, job::Conversation, runtime::Runtime};
+use crate::{
+    extent::Dimensions,
+    job::{Conversation, Message, Role},
+    runtime::Runtime,
+};
 
 use self::{
     config::{ModelConfig, TokenizerConfig},
@@ -31,7 +35,7 @@ use self::{
 
 pub use self::problem::Problem;
 pub(crate) use self::{
-    prompt::Prompts,
+    prompt::{Encoded, Prompts},
     text::{TextStream, TextTable},
 };
 
@@ -409,12 +413,7 @@ fn try_prompts(dir: &Path, template: Template, vocabulary: Vocabulary) -> Result
     let path = dir.join("chat_template.jinja");
     let fault = |what: String| Problem::new(&path, what, TEMPLATE_REMEDY);
     let prompts = Prompts::new(template, vocabulary).map_err(&fault)?;
-    let conversation = Conversation {
-        messages: vec![crate::job::Message {
-            role: crate::job::Role::User,
-            content: "Hello".into(),
-        }],
-    };
+    let conversation = Conversation::from(vec![Message::new(Role::User, "Hello")]);
     match prompts.encode(&conversation) {
         Ok(prompt) if prompt.ids.is_empty() => Err(fault("gives an empty prompt for a greeting".into())),
         Ok(_) => Ok(prompts),

@@ -25,7 +25,7 @@ pub(crate) struct Prompts {
 
 /// A prompt in ids.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Prompt {
+pub(crate) struct Encoded {
     pub(crate) ids: Vec<u32>,
     /// Whether the model continues a message that has begun.
     pub(crate) continues: bool,
@@ -49,7 +49,7 @@ impl Prompts {
     ///
     /// # Errors
     /// The template's own message if it refuses.
-    pub(crate) fn encode(&self, conversation: &Conversation) -> Result<Prompt, String> {
+    pub(crate) fn encode(&self, conversation: &Conversation) -> Result<Encoded, String> {
         let messages = &conversation.messages;
         let contents = || messages.iter().map(|message| message.content.as_str());
         let continues = messages.last().is_some_and(|message| message.role == Role::Assistant);
@@ -74,7 +74,7 @@ impl Prompts {
             rendered.truncate(cut);
         }
         let ids = self.ids(&rendered, wall, end)?;
-        Ok(Prompt { ids, continues })
+        Ok(Encoded { ids, continues })
     }
 
     /// Encodes a rendered text: whole control tokens as ids, the rest as text.

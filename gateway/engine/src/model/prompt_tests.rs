@@ -67,15 +67,8 @@ pub(crate) fn byte_prompts() -> Prompts {
 }
 
 fn conversation(messages: &[(Role, &str)]) -> Conversation {
-    Conversation {
-        messages: messages
-            .iter()
-            .map(|&(role, content)| Message {
-                role,
-                content: content.into(),
-            })
-            .collect(),
-    }
+    let message = |&(role, content): &(Role, &str)| Message::new(role, content);
+    Conversation::from(messages.iter().map(message).collect::<Vec<_>>())
 }
 
 const CHAT: &str = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}\

@@ -21,6 +21,7 @@ fn kind(index: usize) -> JobKind {
             top_p: [1.0, 0.9, 1.0, 0.5][index / 4 % 4],
             top_k: [None, None, Some(200), Some(20)][index / 2 % 4],
             seed: index as u64 * 7919,
+            ..Sampling::default()
         }
     };
     generate(sampling, max_tokens, &[])

@@ -3,15 +3,16 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use zerohop_engine::{
-    AnswerError, Engine, EngineConfig, Event, Finish, JobKind, Model, ModelOptions, Rejected, Role, Sampling,
-    StartError, answer,
+    AnswerError, Engine, EngineConfig, Event, Finish, Generate, JobKind, Model, ModelOptions, Part, Prompt, Rejected,
+    Role, Sampling, StartError, answer,
 };
 
 use crate::{
     damage::Copy,
     skip::skipped,
     support::{
-        Client, Conversation, Received, generate, greedy, message, model, model_dir, prompt, runtime, user, wait_until,
+        Client, Conversation, Received, count, generate, greedy, message, model, model_dir, prompt, runtime, user,
+        wait_until,
     },
 };
 
@@ -49,7 +50,7 @@ fn limits_and_usage() {
     let Some(mut client) = client("limits_and_usage", &EngineConfig::default()) else {
         return;
     };
-    let counted = client.run(prompt(3), JobKind::Count);
+    let counted = client.run(prompt(3), count());
     let [Event::Counted { input_tokens }] = counted.events[..] else {
         panic!("{counted:?}")
     };
@@ -72,7 +73,7 @@ fn limits_and_usage() {
         panic!("{received:?}")
     };
     assert!(input_tokens > limit && limit == context - 1, "{received:?}");
-    let counted = client.run(long(info.context), JobKind::Count);
+    let counted = client.run(long(info.context), count());
     assert_eq!(
         counted.events,
         [Event::Counted { input_tokens }],
@@ -81,7 +82,7 @@ fn limits_and_usage() {
 
     // The longest prompt that fits leaves room for one token, whatever it is.
     let fits = (1..info.context).rev().map(long).find(|conversation| {
-        let counted = client.run(conversation.clone(), JobKind::Count);
+        let counted = client.run(conversation.clone(), count());
         matches!(counted.events[..], [Event::Counted { input_tokens }] if input_tokens <= limit)
     });
     let received = client.run(fits.expect("some length fits"), endless());
@@ -312,9 +313,8 @@ fn control_tokens_do_not_come_from_text() {
     }
     let all: String = controls.iter().map(|(_, spelling)| spelling.as_str()).collect();
     let messages = [Role::System, Role::User, Role::Assistant, Role::User];
-    let conversation = |content: &str| Conversation {
-        messages: messages.iter().map(|&role| message(role, content)).collect(),
-    };
+    let conversation =
+        |content: &str| Conversation::from(messages.iter().map(|&role| message(role, content)).collect::<Vec<_>>());
     assert_eq!(count(&conversation(&all)), count(&conversation("plain")));
 }
 
@@ -324,24 +324,14 @@ fn a_message_is_continued() {
         return;
     };
     let question = message(Role::User, "Tell me something about the river and the stone.");
-    let whole = client.run(
-        Conversation {
-            messages: vec![question.clone()],
-        },
-        greedy(24),
-    );
+    let whole = client.run(Conversation::from(vec![question.clone()]), greedy(24));
     let text = whole.text();
     // Cut at a token's border, so that the beginning is made of the same tokens again.
     let Some(Event::Text { text: first, .. }) = whole.events.get(1) else {
         panic!("{whole:?}")
     };
     let beginning = message(Role::Assistant, first);
-    let rest = client.run(
-        Conversation {
-            messages: vec![question, beginning],
-        },
-        greedy(23),
-    );
+    let rest = client.run(Conversation::from(vec![question, beginning]), greedy(23));
     let common = rest.text().len().min(text.len() - first.len());
     assert_eq!(rest.text()[..common], text[first.len()..][..common]);
 }
@@ -360,11 +350,15 @@ fn a_template_may_refuse() {
     copy.write("chat_template.jinja", strict.to_owned() + &template);
     let model = Model::load(&runtime, &copy.0, &ModelOptions::default()).expect("loads");
     let mut client = Client::start(model, &EngineConfig::default());
-    let conversation = Conversation {
-        messages: vec![message(Role::System, "be brief")],
-    };
+    let conversation = Conversation::from(vec![message(Role::System, "be brief")]);
     let received = client.run(conversation, greedy(3));
-    let [Event::Unrenderable { reason }] = &received.events[..] else {
+    let [
+        Event::Refused {
+            part: Part::Messages,
+            reason,
+        },
+    ] = &received.events[..]
+    else {
         panic!("{received:?}")
     };
     assert!(reason.contains("no system, please"), "{reason}");
@@ -484,9 +478,12 @@ fn an_answer_for_a_terminal() {
             max_batch: 1,
             ..EngineConfig::default()
         };
-        Some(answer(model, &config, conversation, greedy, Some(12), |text| {
-            pieces.push(text.to_owned())
-        }))
+        let request = Generate {
+            sampling: greedy,
+            max_tokens: Some(12),
+            ..Generate::new(Prompt::Chat(conversation))
+        };
+        Some(answer(model, &config, request, |text| pieces.push(text.to_owned())))
     };
     let mut pieces = Vec::new();
     let Some(result) = ask(prompt(0), &mut pieces) else {

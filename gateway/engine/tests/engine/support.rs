@@ -13,8 +13,8 @@ use std::{
 
 pub(crate) use zerohop_engine::Conversation;
 use zerohop_engine::{
-    Engine, EngineConfig, Event, Finish, Job, JobHandle, JobKind, Mail, Message, Model, ModelOptions, Rejected, Role,
-    Runtime, Sampling, Submit, Ticket, Usage, mailbox,
+    Engine, EngineConfig, Event, Finish, Generate, Job, JobHandle, JobKind, Mail, Message, Model, ModelOptions, Prompt,
+    Rejected, Role, Runtime, Sampling, Submit, Ticket, Usage, mailbox,
 };
 
 use crate::skip::skipped;
@@ -51,7 +51,7 @@ pub(crate) fn model(test: &str, options: &ModelOptions) -> Option<Model> {
 }
 
 /// What came for a job.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Received {
     pub(crate) events: Vec<Event>,
 }
@@ -150,8 +150,8 @@ impl Client {
         let handle = self.engine.submit(Job {
             ticket: Ticket(ticket),
             mailbox: 0,
-            conversation,
-            kind,
+            kind: of(conversation, kind),
+            deadline: None,
         })?;
         Ok((ticket, handle))
     }
@@ -206,16 +206,11 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 pub(crate) fn message(role: Role, content: &str) -> Message {
-    Message {
-        role,
-        content: content.into(),
-    }
+    Message::new(role, content)
 }
 
 pub(crate) fn user(content: &str) -> Conversation {
-    Conversation {
-        messages: vec![message(Role::User, content)],
-    }
+    Conversation::from(vec![message(Role::User, content)])
 }
 
 /// A greedy answer of at most `max_tokens`.
@@ -231,11 +226,29 @@ pub(crate) fn greedy(max_tokens: u32) -> JobKind {
 }
 
 pub(crate) fn generate(sampling: Sampling, max_tokens: Option<u32>, stop: &[&str]) -> JobKind {
-    JobKind::Generate {
+    JobKind::Generate(Box::new(Generate {
         sampling,
         max_tokens,
         stop: stop.iter().map(|&text| text.to_owned()).collect(),
+        ..Generate::new(Prompt::Chat(Conversation::default()))
+    }))
+}
+
+/// The same of another conversation.
+fn of(conversation: Conversation, kind: JobKind) -> JobKind {
+    match kind {
+        JobKind::Count(_) => JobKind::Count(conversation),
+        JobKind::Generate(generate) => JobKind::Generate(Box::new(Generate {
+            prompt: Prompt::Chat(conversation),
+            ..*generate
+        })),
+        JobKind::Embed(_) => kind,
     }
+}
+
+/// Counts a prompt.
+pub(crate) fn count() -> JobKind {
+    JobKind::Count(Conversation::default())
 }
 
 /// Prompts of very different lengths, each with its own text.

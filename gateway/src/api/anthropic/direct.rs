@@ -149,7 +149,7 @@ fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>,
         (false, _) => Some(true),
         // An empty last answer to continue is an answer to begin.
         (true, Role::Assistant) => Some(false),
-        (true, Role::User | Role::System) => None,
+        (true, Role::User | Role::System | Role::Tool) => None,
     }
 }
 

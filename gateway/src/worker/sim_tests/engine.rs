@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use zerohop_engine::{Event, Finish, Job, JobHandle, JobKind, Mail, Mailbox, Rejected, Stats, Submit, Ticket, Usage};
+use zerohop_engine::{
+    Conversation, Event, Finish, Job, JobHandle, JobKind, Mail, Mailbox, Part, Prompt, Rejected, Stats, Submit, Ticket,
+    Usage,
+};
 
 use zerohop_ring::Nanos;
 
@@ -138,7 +141,7 @@ fn fate(kind: &JobKind, chance: &mut Chance) -> Fate {
         (_, 0) => Fate::TooLong,
         (_, 1) => Fate::Unrenderable,
         (_, 2) => Fate::Failed { started: false },
-        (JobKind::Count, _) => Fate::Counted(1 + chance.below(5000) as u32),
+        (JobKind::Count(_), _) => Fate::Counted(1 + chance.below(5000) as u32),
         (_, 3 | 4) => Fate::Failed { started: true },
         (_, 5) => Fate::Finished(Finish::MaxTokens),
         (_, 6) => Fate::Finished(Finish::ContextFull),
@@ -165,7 +168,7 @@ fn pieces(model: &str, prompt: &str, chance: &mut Chance) -> Vec<String> {
 
 impl Submit for Scripted {
     fn submit(&self, job: Job) -> Result<JobHandle, Rejected> {
-        let prompt = &job.conversation.messages[0].content;
+        let prompt = &conversation(&job).messages[0].content;
         let Some(whose) = whose(prompt) else {
             fail("job", format_args!("nobody asked {prompt:?}"));
         };
@@ -229,6 +232,18 @@ impl Engines for Scripted {
     }
 }
 
+/// What the clients of a simulation ask about.
+fn conversation(job: &Job) -> &Conversation {
+    match &job.kind {
+        JobKind::Count(conversation) => conversation,
+        JobKind::Generate(generate) => match &generate.prompt {
+            Prompt::Chat(conversation) => conversation,
+            other => fail("job", format_args!("nobody asked {other:?}")),
+        },
+        JobKind::Embed(embed) => fail("job", format_args!("nobody asked {embed:?}")),
+    }
+}
+
 /// The job is what the client asked, handed in for the first time.
 fn check(job: &Job, whose: (usize, usize), ledger: &Ledger) {
     let asked = &ledger.asked[&whose];
@@ -238,20 +253,21 @@ fn check(job: &Job, whose: (usize, usize), ledger: &Ledger) {
         "{whose:?} was handed in twice"
     );
     ensure!(
-        job.conversation.messages.len() == 1,
+        conversation(job).messages.len() == 1,
         "job",
         "{whose:?} has more than one message"
     );
     ensure!(
-        job.conversation.messages[0].content == asked.prompt,
+        conversation(job).messages[0].content == asked.prompt,
         "job",
         "{whose:?} has another prompt"
     );
     let right = match &job.kind {
-        JobKind::Count => asked.ask == Ask::Count,
-        JobKind::Generate { max_tokens, .. } => {
-            matches!(asked.ask, Ask::Chat { .. }) && *max_tokens == Some(asked.max_tokens)
+        JobKind::Count(_) => asked.ask == Ask::Count,
+        JobKind::Generate(generate) => {
+            matches!(asked.ask, Ask::Chat { .. }) && generate.max_tokens == Some(asked.max_tokens)
         }
+        JobKind::Embed(_) => false,
     };
     ensure!(right, "job", "{whose:?} asked {asked:?} and became {:?}", job.kind);
     let twin = ledger.open(job.mailbox).find(|(_, entry)| entry.ticket == job.ticket);
@@ -268,7 +284,11 @@ fn events(entry: &Entry, pieces: Vec<String>) -> VecDeque<Event> {
             queued: Duration::ZERO,
         });
     }
-    events.extend(pieces.into_iter().map(|text| Event::Text { text, tokens: 1 }));
+    events.extend(pieces.into_iter().map(|text| Event::Text {
+        text,
+        tokens: 1,
+        logprobs: Vec::new(),
+    }));
     events.push_back(match &entry.fate {
         Fate::Finished(finish) => Event::Finished {
             finish: finish.clone(),
@@ -281,7 +301,8 @@ fn events(entry: &Entry, pieces: Vec<String>) -> VecDeque<Event> {
             input_tokens: 200,
             limit: 100,
         },
-        Fate::Unrenderable => Event::Unrenderable {
+        Fate::Unrenderable => Event::Refused {
+            part: Part::Messages,
             reason: "roles must alternate".into(),
         },
         Fate::Failed { .. } | Fate::Full | Fate::NotRunning => Event::Failed {
@@ -392,11 +413,12 @@ impl Desk {
 /// The next event; sometimes the deltas that wait are joined.
 fn next(events: &mut VecDeque<Event>, chance: &mut Chance) -> Option<Event> {
     let mut event = events.pop_front()?;
-    if let Event::Text { text, tokens } = &mut event {
+    if let Event::Text { text, tokens, .. } = &mut event {
         while chance.one_in(3)
             && let Some(Event::Text {
                 text: more,
                 tokens: count,
+                ..
             }) = events.front()
         {
             text.push_str(more);

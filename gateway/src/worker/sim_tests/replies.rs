@@ -155,12 +155,14 @@ fn unchunk(bytes: &[u8], reply: &mut Reply) -> usize {
 /// The reason as each dialect names it.
 fn reason(dialect: Dialect, finish: &Finish) -> &'static str {
     match (dialect, finish) {
-        (Dialect::Anthropic, Finish::EndOfTurn) => "end_turn",
+        (Dialect::Anthropic, Finish::EndOfTurn | Finish::StopToken(_)) => "end_turn",
         (Dialect::Anthropic, Finish::Stop(_)) => "stop_sequence",
         (Dialect::Anthropic, Finish::MaxTokens) => "max_tokens",
         (Dialect::Anthropic, Finish::ContextFull) => "model_context_window_exceeded",
-        (Dialect::OpenAi, Finish::EndOfTurn | Finish::Stop(_)) => "stop",
+        (Dialect::OpenAi, Finish::EndOfTurn | Finish::Stop(_) | Finish::StopToken(_)) => "stop",
         (Dialect::OpenAi, Finish::MaxTokens | Finish::ContextFull) => "length",
+        (Dialect::Anthropic, Finish::ToolCalls) => "tool_use",
+        (Dialect::OpenAi, Finish::ToolCalls) => "tool_calls",
     }
 }
 
