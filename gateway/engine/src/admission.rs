@@ -80,6 +80,11 @@ impl Admission {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// A job lost its place and waits for another.
+    pub(crate) fn wait_again(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A job has had its last event, or wants none.
     pub(crate) fn close(&self) {
         self.open.fetch_sub(1, Ordering::AcqRel);

@@ -1,13 +1,15 @@
 //! Continuous batching: sequences join and leave the running batch at every step.
 //!
-//! A step is one decode run over all running sequences, then pieces of waiting prompts up to one chunk of tokens, so a
-//! long prompt delays the running streams by no more than that. Pieces are cut at multiples of the chunk from the
-//! prompt's start, whatever else runs, so that the arithmetic of a prompt does not depend on its company.
+//! A step is one decode run over all running sequences, then pieces of waiting prompts, as many tokens as take about as
+//! long as the decode run ([`Pace`]), or one chunk if nobody runs. The arithmetic of a prompt must not depend on its
+//! company: either the model computes the same whatever the cut (tried when it was loaded), or prompts are cut at
+//! multiples of the chunk only.
 //!
 //! Sequences that decode are in places `0..n` without holes: the model computes no padding. A leave is closed by the
 //! prompt that is ready in the same step, or else by moving the last sequence (a copy of its keys and values): at most
-//! one copy a leave and one a join. It never waits for mail or for jobs. Invariant: after a step, row `i` of `rows` is in
-//! place `i`, and the sequence that prefills, if any, is in a place beyond.
+//! one copy a leave and one a join. When memory for keys and values is short, whoever came last goes back to the queue and
+//! is computed again later, by the same runs, so with the same answer. It never waits for mail or for jobs. Invariant:
+//! after a step, row `i` of `rows` is in place `i`, and the sequence that prefills, if any, is in a place beyond.
 
 use std::{
     collections::VecDeque,
@@ -19,10 +21,12 @@ use crate::{
     admission::Admission,
     extent::Extent,
     job::{Event, Mail},
-    ort_sys::{Bound, SysError},
+    memory::Memory,
+    ort_sys::{ALL_ROWS, Bound, Rows, SysError},
     outbox::Outbox,
+    pace::Pace,
     sample::Sampler,
-    sequence::{Address, Rules, Sequence},
+    sequence::{Address, Cut, Rules, Sequence},
     stats::{Counters, add, add_time},
 };
 
@@ -34,10 +38,24 @@ pub(crate) trait Steps: Send {
     fn width(&self) -> usize;
     /// One token for each of the first places; a row of logits each. See [`Bound::decode`].
     fn decode(&mut self, tokens: &[u32], lengths: &[u32]) -> Result<&[f32], SysError>;
-    /// Tokens of one place; with `last`, the last one's logits. See [`Bound::prefill`].
-    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], last: bool) -> Result<&[f32], SysError>;
+    /// Tokens of one place, and the logits of some of them. See [`Bound::prefill`].
+    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], rows: Rows) -> Result<&[f32], SysError>;
     /// Copies the first tokens of a place to another.
     fn copy(&mut self, from: usize, to: usize, tokens: usize);
+    /// Tokens that share a page of memory.
+    fn page(&self) -> usize;
+    /// Gives the memory of a place from this token on back.
+    fn release(&mut self, slot: usize, from: usize);
+    /// Tokens of a block of the prefix cache.
+    fn block(&self) -> usize;
+    /// How many blocks there are.
+    fn blocks(&self) -> usize;
+    /// Copies a block's length of tokens from token `start` of a place into a block.
+    fn store(&mut self, slot: usize, start: usize, block: usize);
+    /// Copies a block to token `start` of a place.
+    fn load(&mut self, block: usize, slot: usize, start: usize);
+    /// Gives the memory of a block back.
+    fn release_block(&mut self, block: usize);
 }
 
 impl Steps for Bound {
@@ -51,12 +69,33 @@ impl Steps for Bound {
         Bound::decode(self, tokens, lengths)?;
         Ok(self.logits())
     }
-    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], last: bool) -> Result<&[f32], SysError> {
-        Bound::prefill(self, slot, start, tokens, last)?;
+    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], rows: Rows) -> Result<&[f32], SysError> {
+        Bound::prefill(self, slot, start, tokens, rows)?;
         Ok(self.logits())
     }
     fn copy(&mut self, from: usize, to: usize, tokens: usize) {
         Bound::copy(self, from, to, tokens);
+    }
+    fn page(&self) -> usize {
+        Bound::page(self)
+    }
+    fn release(&mut self, slot: usize, from: usize) {
+        Bound::release(self, slot, from);
+    }
+    fn block(&self) -> usize {
+        self.cache().block
+    }
+    fn blocks(&self) -> usize {
+        self.cache().blocks
+    }
+    fn store(&mut self, slot: usize, start: usize, block: usize) {
+        Bound::store(self, slot, start, block);
+    }
+    fn load(&mut self, block: usize, slot: usize, start: usize) {
+        Bound::load(self, block, slot, start);
+    }
+    fn release_block(&mut self, block: usize) {
+        Bound::release_block(self, block);
     }
 }
 
@@ -70,11 +109,15 @@ pub(crate) struct Shared {
 pub(crate) struct Batch<S> {
     steps: S,
     extent: Extent,
+    memory: Memory,
+    pace: Pace,
     width: usize,
     /// Ids that may be drawn: those that have a token.
     drawable: usize,
     rules: Rules,
     rows: Vec<Sequence>,
+    /// How many sequences have had a place.
+    arrivals: u64,
     prefilling: Option<(usize, Sequence)>,
     ready: VecDeque<Sequence>,
     sampler: Sampler,
@@ -82,23 +125,44 @@ pub(crate) struct Batch<S> {
     shared: Shared,
     tokens: Vec<u32>,
     lengths: Vec<u32>,
-    drawn: Vec<Option<u32>>,
+    drawn: Vec<Drawn>,
+    /// Tokens that each place is to hold, while room is made for them.
+    wanted: Vec<(usize, usize)>,
     run_time: Duration,
     sample_time: Duration,
 }
 
+/// What a decode step gave a row.
+#[derive(Debug, Clone, Copy)]
+enum Drawn {
+    /// A new token; `None`: its logits are no numbers.
+    New(Option<u32>),
+    /// A token that the answer has already, computed once more.
+    Known,
+}
+
 impl<S: Steps> Batch<S> {
-    pub(crate) fn new(steps: S, rules: Rules, drawable: usize, outbox: Outbox, shared: Shared) -> Self {
+    /// `capacity`: tokens whose keys and values may be kept, at least one context.
+    pub(crate) fn new(
+        steps: S,
+        capacity: usize,
+        rules: Rules,
+        drawable: usize,
+        outbox: Outbox,
+        shared: Shared,
+    ) -> Self {
         let (extent, width) = (steps.extent(), steps.width());
-        let capacity = extent.slots * extent.context;
         shared.counters.kv_capacity.store(capacity as u64, Relaxed);
         Self {
+            memory: Memory::new(&steps, capacity),
+            pace: Pace::new(extent.chunk),
             steps,
             extent,
             width,
             drawable: drawable.min(width),
             rules,
             rows: Vec::with_capacity(extent.slots),
+            arrivals: 0,
             prefilling: None,
             ready: VecDeque::new(),
             sampler: Sampler::default(),
@@ -107,6 +171,7 @@ impl<S: Steps> Batch<S> {
             tokens: Vec::with_capacity(extent.slots),
             lengths: Vec::with_capacity(extent.slots),
             drawn: Vec::with_capacity(extent.slots),
+            wanted: Vec::with_capacity(extent.slots + 1),
             run_time: Duration::ZERO,
             sample_time: Duration::ZERO,
         }
@@ -140,7 +205,9 @@ impl<S: Steps> Batch<S> {
         self.run_time = Duration::ZERO;
         self.sample_time = Duration::ZERO;
         self.drop_cancelled();
+        self.drop_late(begun);
         self.close_holes();
+        self.make_room_for_tokens();
         let decoded = self.decode();
         let prefilled = self.prefill(begun);
         self.close_holes();
@@ -150,8 +217,11 @@ impl<S: Steps> Batch<S> {
         decoded.and(prefilled)
     }
 
-    fn set_gauges(&self) {
+    fn set_gauges(&mut self) {
         let counters = &self.shared.counters;
+        counters.kv_committed.store(self.memory.used() as u64, Relaxed);
+        counters.prefix_tokens.store(self.memory.kept() as u64, Relaxed);
+        add(&counters.prefix_evictions, self.memory.take_evicted());
         let sequences = self
             .rows
             .iter()
@@ -201,6 +271,28 @@ impl<S: Steps> Batch<S> {
         }
     }
 
+    /// Ends what has passed its deadline.
+    fn drop_late(&mut self, now: Instant) {
+        let is_late = |sequence: &Sequence| sequence.address.deadline.is_some_and(|deadline| deadline <= now);
+        for row in self.rows.iter_mut().filter(|row| !row.over && is_late(row)) {
+            time_out(row, &mut self.outbox, &self.shared);
+        }
+        if let Some((_, mut sequence)) = self.prefilling.take_if(|(_, sequence)| is_late(sequence)) {
+            time_out(&mut sequence, &mut self.outbox, &self.shared);
+        }
+        for _ in 0..self.ready.len() {
+            let Some(mut sequence) = self.ready.pop_front() else {
+                break;
+            };
+            if is_late(&sequence) {
+                self.shared.admission.stop_waiting();
+                time_out(&mut sequence, &mut self.outbox, &self.shared);
+            } else {
+                self.ready.push_back(sequence);
+            }
+        }
+    }
+
     /// A row whose client is gone.
     fn forget(&mut self, index: usize) {
         self.shared
@@ -223,13 +315,57 @@ impl<S: Steps> Batch<S> {
                 continue;
             }
             let last = self.rows.len() - 1;
-            if index < last && !self.rows[last].over {
-                self.steps.copy(last, index, self.rows[last].computed);
-                add(&self.shared.counters.moves, 1);
+            if self.rows[last].over {
+                self.rows.pop();
+            } else {
+                self.take_row(index);
             }
-            // If the last one is over as well, it comes to `index` and is removed in the next round.
-            self.rows.swap_remove(index);
         }
+    }
+
+    // ---- memory ---------------------------------------------------------------------------------------------------
+
+    /// Makes sure that each row can hold one more token: whoever came last has to leave until it is so.
+    fn make_room_for_tokens(&mut self) {
+        while !self.room_beside_rows(1, self.prefilling.as_ref().map(|(slot, s)| (*slot, s.computed))) {
+            self.preempt();
+        }
+    }
+
+    /// Whether each row can hold `more` tokens than now, and one place beyond them so many.
+    fn room_beside_rows(&mut self, more: usize, beyond: Option<(usize, usize)>) -> bool {
+        self.wanted.clear();
+        let rows = self.rows.iter().enumerate();
+        self.wanted
+            .extend(rows.map(|(place, row)| (place, row.computed + more)));
+        self.wanted.extend(beyond);
+        self.memory.make_room(&mut self.steps, &self.wanted)
+    }
+
+    /// Sends the sequence that came last back to wait for a place. It is computed again from its beginning.
+    fn preempt(&mut self) {
+        let sequence = self.prefilling.take().map(|(_, sequence)| sequence);
+        let sequence = sequence.or_else(|| {
+            let came_last = (0..self.rows.len()).max_by_key(|&index| self.rows[index].arrival)?;
+            Some(self.take_row(came_last))
+        });
+        // One sequence alone has room: the engine does not start with less memory.
+        let Some(mut sequence) = sequence else { return };
+        sequence.computed = 0;
+        add(&self.shared.counters.preempted, 1);
+        self.shared.admission.wait_again();
+        self.ready.push_front(sequence);
+    }
+
+    /// Takes a row out of the batch; the last one moves to its place.
+    fn take_row(&mut self, index: usize) -> Sequence {
+        let last = self.rows.len() - 1;
+        if index < last {
+            let tokens = self.rows[last].computed;
+            self.memory.relocate(&mut self.steps, last, index, tokens);
+            add(&self.shared.counters.moves, 1);
+        }
+        self.rows.swap_remove(index)
     }
 
     // ---- decoding -------------------------------------------------------------------------------------------------
@@ -259,78 +395,145 @@ impl<S: Steps> Batch<S> {
         counters.peak_batch.fetch_max(batch as u64, Relaxed);
         let begun = Instant::now();
         self.drawn.clear();
-        for (row, logits) in self.rows.iter().zip(logits.chunks_exact(self.width)) {
-            let logits = &logits[..self.drawable];
-            self.drawn
-                .push(self.sampler.draw(logits, &row.request.sampling, row.index()));
+        for (row, logits) in self.rows.iter_mut().zip(logits.chunks_exact(self.width)) {
+            row.computed += 1;
+            self.drawn.push(if row.repeat() {
+                Drawn::Known
+            } else {
+                let logits = &logits[..self.drawable];
+                Drawn::New(self.sampler.draw(logits, &row.request.sampling, row.index()))
+            });
         }
         self.sample_time += begun.elapsed();
-        for (row, &token) in self.rows.iter_mut().zip(&self.drawn) {
-            row.computed += 1;
-            advance(row, token, &self.rules, &mut self.outbox, &self.shared);
+        for (row, &drawn) in self.rows.iter_mut().zip(&self.drawn) {
+            if let Drawn::New(token) = drawn {
+                advance(row, token, &self.rules, &mut self.outbox, &self.shared);
+            }
         }
         Ok(())
     }
 
     // ---- joining --------------------------------------------------------------------------------------------------
 
-    /// Pieces of prompts, as many as fit one chunk of tokens.
+    /// Pieces of prompts, as many as the pace allows.
     fn prefill(&mut self, now: Instant) -> Result<(), SysError> {
-        let mut budget = self.extent.chunk;
+        let (decode_time, running) = (self.run_time, !self.rows.is_empty());
+        let mut budget = match self.rules.cut {
+            Cut::Free => self.pace.budget(running),
+            Cut::AtChunks => self.extent.chunk,
+        };
+        let given = budget;
         while budget > 0 {
             if self.prefilling.is_none() {
                 self.prefilling = self.next_prompt(now);
             }
-            // It stays in `prefilling` while anything can go wrong, so that a fault finds it there.
-            let Some((slot, sequence)) = &mut self.prefilling else {
-                return Ok(());
-            };
-            let rest = sequence.prompt.len() - sequence.computed;
-            let piece = rest.min(self.extent.chunk);
-            if piece > budget {
-                return Ok(());
-            }
-            budget -= piece;
-            let last = piece == rest;
-            let tokens = &sequence.prompt[sequence.computed..][..piece];
-            let begun = Instant::now();
-            let result = self.steps.prefill(*slot, sequence.computed, tokens, last);
-            self.run_time += begun.elapsed();
-            let logits = match result {
-                Ok(logits) => logits,
-                Err(error) => {
-                    let reason = format!("computing the prompt failed: {error}");
-                    fail(sequence, &reason, &mut self.outbox, &self.shared);
-                    self.prefilling = None;
-                    return Err(error);
-                }
-            };
-            sequence.computed += piece;
-            add(&self.shared.counters.prefill_chunks, 1);
-            add(&self.shared.counters.prefill_tokens, piece);
-            if last {
-                let begun = Instant::now();
-                let logits = &logits[..self.drawable];
-                let token = self.sampler.draw(logits, &sequence.request.sampling, sequence.index());
-                self.sample_time += begun.elapsed();
-                begin(sequence, token, &self.rules, &mut self.outbox, &self.shared);
-                self.join();
-            }
+            let Some(tokens) = self.next_piece(budget) else { break };
+            budget -= tokens;
+            self.prefill_piece(tokens)?;
         }
+        self.pace
+            .learn(decode_time, self.run_time - decode_time, given - budget);
         Ok(())
     }
 
-    /// The job that waits longest, if a place is free. It goes behind the rows.
+    /// How many tokens of the prompt in work are computed next; `None`: none in this step.
+    fn next_piece(&mut self, budget: usize) -> Option<usize> {
+        let (slot, sequence) = self.prefilling.as_ref()?;
+        let rest = sequence.prompt.len() - sequence.computed;
+        let most = if sequence.tells_prompt() {
+            ALL_ROWS.min(self.extent.chunk)
+        } else {
+            self.extent.chunk
+        };
+        let tokens = match self.rules.cut {
+            Cut::Free => piece(rest, budget.min(most))?,
+            Cut::AtChunks => Some(rest.min(most)).filter(|&tokens| tokens <= budget)?,
+        };
+        // One more for the answer's first token, so that it is not sent away at once.
+        let beyond = Some((*slot, sequence.computed + tokens + 1));
+        if !self.room_beside_rows(0, beyond) {
+            self.preempt();
+            return None;
+        }
+        Some(tokens)
+    }
+
+    /// Computes a piece of the prompt in work.
+    fn prefill_piece(&mut self, count: usize) -> Result<(), SysError> {
+        // It stays in `prefilling` while anything can go wrong, so that a fault finds it there.
+        let Some((slot, sequence)) = &mut self.prefilling else {
+            return Ok(());
+        };
+        let rest = sequence.prompt.len() - sequence.computed;
+        let rows = match (sequence.tells_prompt(), count == rest) {
+            (true, _) => Rows::All,
+            (false, true) => Rows::Last,
+            (false, false) => Rows::None,
+        };
+        let tokens = &sequence.prompt[sequence.computed..][..count];
+        let begun = Instant::now();
+        let result = self.steps.prefill(*slot, sequence.computed, tokens, rows);
+        self.run_time += begun.elapsed();
+        let logits = match result {
+            Ok(logits) => logits,
+            Err(error) => {
+                let reason = format!("computing the prompt failed: {error}");
+                fail(sequence, &reason, &mut self.outbox, &self.shared);
+                self.prefilling = None;
+                return Err(error);
+            }
+        };
+        sequence.computed += count;
+        add(&self.shared.counters.prefill_chunks, 1);
+        add(&self.shared.counters.prefill_tokens, count);
+        if count < rest {
+            return Ok(());
+        }
+        if !sequence.repeat() {
+            let begun = Instant::now();
+            let row = if rows == Rows::All { count - 1 } else { 0 };
+            let logits = &logits[row * self.width..][..self.drawable];
+            let token = self.sampler.draw(logits, &sequence.request.sampling, sequence.index());
+            self.sample_time += begun.elapsed();
+            begin(sequence, token, &self.rules, &mut self.outbox, &self.shared);
+        }
+        // A prompt that is told was cut in its own way.
+        if rows != Rows::All {
+            self.memory.keep(&mut self.steps, *slot, &sequence.prompt);
+        }
+        self.join();
+        Ok(())
+    }
+
+    /// The job that waits longest, if a place is free and its prompt fits beside the rows. It goes behind the rows, with
+    /// what the prefix cache has of it.
     fn next_prompt(&mut self, now: Instant) -> Option<(usize, Sequence)> {
         let slot = self.rows.len();
         if slot >= self.extent.slots {
             return None;
         }
+        let first = self.ready.front()?;
+        // Looked at once more below: making room may have cost it blocks, but the others first.
+        let whole = (slot, first.prompt.len() + 1);
+        self.memory.look_up(&first.prompt);
+        if !self.room_beside_rows(0, Some(whole)) {
+            return None;
+        }
         let mut sequence = self.ready.pop_front()?;
         self.shared.admission.stop_waiting();
-        sequence.admitted = now.max(sequence.address.accepted);
-        let queued = sequence.admitted - sequence.address.accepted;
-        self.shared.counters.queue_time.record(queued);
+        if !sequence.tells_prompt() {
+            let blocks = self.memory.look_up(&sequence.prompt);
+            sequence.computed = self.memory.load(&mut self.steps, slot, &blocks);
+        }
+        if !sequence.begun {
+            self.arrivals += 1;
+            sequence.arrival = self.arrivals;
+            sequence.cached = sequence.computed;
+            add(&self.shared.counters.cached_tokens, sequence.cached);
+            sequence.admitted = now.max(sequence.address.accepted);
+            let queued = sequence.admitted - sequence.address.accepted;
+            self.shared.counters.queue_time.record(queued);
+        }
         Some((slot, sequence))
     }
 
@@ -342,7 +545,7 @@ impl<S: Steps> Batch<S> {
         let hole = self.rows.iter().position(|row| row.over);
         let place = hole.unwrap_or(self.rows.len());
         if place != slot {
-            self.steps.copy(slot, place, sequence.computed);
+            self.memory.relocate(&mut self.steps, slot, place, sequence.computed);
             add(&self.shared.counters.moves, 1);
         }
         match hole {
@@ -391,10 +594,23 @@ impl<S: Steps> Batch<S> {
         let used = self.prefilling.as_ref().map(|(slot, _)| *slot);
         let free = (self.rows.len()..self.extent.slots).find(|&slot| Some(slot) != used);
         match free {
-            Some(slot) => self.steps.prefill(slot, 0, &[0], true).map(|_| ()),
+            Some(slot) => self.steps.prefill(slot, 0, &[0], Rows::Last).map(|_| ()),
             // Every place is used, so the last run cannot have been the failed one of this batch.
             None => Ok(()),
         }
+    }
+}
+
+/// How much of `rest` tokens is computed at once with room for `most`: never a single token of several, which would take
+/// other kernels than the rest. `None`: it has to wait for more room.
+fn piece(rest: usize, most: usize) -> Option<usize> {
+    match rest.min(most) {
+        0 => None,
+        all if all == rest => Some(all),
+        1 => None,
+        // The last token would be left alone.
+        some if rest - some == 1 => (some > 2).then_some(some - 1),
+        some => Some(some),
     }
 }
 
@@ -402,7 +618,7 @@ impl<S: Steps> Batch<S> {
 fn begin(sequence: &mut Sequence, token: Option<u32>, rules: &Rules, outbox: &mut Outbox, shared: &Shared) {
     let event = Event::Started {
         input_tokens: sequence.prompt.len() as u32,
-        cached_tokens: 0,
+        cached_tokens: sequence.cached as u32,
         queued: sequence.admitted - sequence.address.accepted,
     };
     let address = &sequence.address;
@@ -412,6 +628,7 @@ fn begin(sequence: &mut Sequence, token: Option<u32>, rules: &Rules, outbox: &mu
         at: sequence.admitted,
     };
     outbox.send(address.mailbox, mail, None);
+    sequence.begun = true;
     if sequence.wants_none() {
         let finish = crate::job::Finish::MaxTokens;
         let usage = sequence.usage();
@@ -454,6 +671,11 @@ fn fail(sequence: &mut Sequence, reason: &str, outbox: &mut Outbox, shared: &Sha
     let reason = reason.to_owned();
     close(sequence, Event::Failed { reason }, outbox, shared);
     add(&shared.counters.failed, 1);
+}
+
+fn time_out(sequence: &mut Sequence, outbox: &mut Outbox, shared: &Shared) {
+    close(sequence, Event::TimedOut, outbox, shared);
+    add(&shared.counters.timed_out, 1);
 }
 
 /// The last event of a sequence.

@@ -24,6 +24,12 @@ struct Script {
     logits: Vec<f32>,
     faults: Arc<Mutex<HashMap<usize, Fault>>>,
     runs: usize,
+    cut: Cut,
+    block: usize,
+    blocks: Vec<Vec<u32>>,
+    /// Tokens for which each place has memory, and the most over all places and blocks that there may be.
+    committed: Vec<usize>,
+    capacity: usize,
 }
 
 /// What a run does instead of its work.
@@ -47,6 +53,14 @@ impl Script {
             Some(Fault::Panic) => panic!("scripted"),
             other => Ok(other == Some(Fault::Nan)),
         }
+    }
+
+    /// A place takes memory up to its length.
+    fn commit(&mut self, slot: usize) {
+        self.committed[slot] = self.committed[slot].max(self.places[slot].len());
+        let kept = self.blocks.iter().map(Vec::len).sum::<usize>();
+        let all = self.committed.iter().sum::<usize>() + kept;
+        assert!(all <= self.capacity, "{all} tokens in memory for {}", self.capacity);
     }
 
     fn row(&mut self, row: usize, slot: usize, broken: bool) {
@@ -76,27 +90,63 @@ impl Steps for Script {
                 "the place holds what the row says"
             );
             self.places[slot].push(token);
+            self.commit(slot);
             // Only the first row of a broken run is broken.
             self.row(slot, slot, broken && slot == 0);
         }
         Ok(&self.logits)
     }
-    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], last: bool) -> Result<&[f32], SysError> {
+    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], rows: Rows) -> Result<&[f32], SysError> {
         let broken = self.begin()?;
-        assert!(
-            tokens.len() <= self.extent.chunk && start.is_multiple_of(self.extent.chunk),
-            "cut at the chunk"
-        );
+        assert!(tokens.len() <= self.extent.chunk);
+        match self.cut {
+            Cut::AtChunks => assert!(start.is_multiple_of(self.extent.chunk), "cut at the chunk"),
+            Cut::Free => assert!(tokens.len() > 1 || start == 0, "no token alone"),
+        }
         self.places[slot].truncate(start);
         assert_eq!(self.places[slot].len(), start);
-        self.places[slot].extend(tokens);
-        if last {
+        for (row, token) in tokens.iter().enumerate() {
+            self.places[slot].push(*token);
+            if rows == Rows::All {
+                self.row(row, slot, broken);
+            }
+        }
+        self.commit(slot);
+        if rows == Rows::Last {
             self.row(0, slot, broken);
         }
         Ok(&self.logits)
     }
     fn copy(&mut self, from: usize, to: usize, tokens: usize) {
         self.places[to] = self.places[from][..tokens].to_vec();
+        // What moves is there twice for a moment.
+        self.committed[to] = self.committed[to].max(tokens);
+    }
+    fn page(&self) -> usize {
+        1
+    }
+    fn release(&mut self, slot: usize, from: usize) {
+        self.places[slot].truncate(from);
+        self.committed[slot] = self.committed[slot].min(from);
+    }
+    fn block(&self) -> usize {
+        self.block
+    }
+    fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+    fn store(&mut self, slot: usize, start: usize, block: usize) {
+        self.blocks[block] = self.places[slot][start..][..self.block].to_vec();
+        self.commit(slot);
+    }
+    fn load(&mut self, block: usize, slot: usize, start: usize) {
+        self.places[slot].truncate(start);
+        assert_eq!(self.places[slot].len(), start);
+        self.places[slot].extend(&self.blocks[block]);
+        self.commit(slot);
+    }
+    fn release_block(&mut self, block: usize) {
+        self.blocks[block].clear();
     }
 }
 
@@ -106,10 +156,40 @@ struct Bench {
     faults: Arc<Mutex<HashMap<usize, Fault>>>,
     shared: Shared,
     events: HashMap<u64, Vec<Event>>,
+    /// Of the next jobs.
+    deadline: Option<Instant>,
+}
+
+/// What a bench has, where it matters.
+struct Settings {
+    slots: usize,
+    chunk: usize,
+    cut: Cut,
+    block: usize,
+    /// Tokens of memory.
+    capacity: usize,
 }
 
 impl Bench {
+    /// One that cuts at chunks, with memory for everything.
     fn new(slots: usize, chunk: usize) -> Self {
+        Self::with(&Settings {
+            slots,
+            chunk,
+            cut: Cut::AtChunks,
+            block: chunk,
+            capacity: 200 * (slots + 1),
+        })
+    }
+
+    fn with(settings: &Settings) -> Self {
+        let Settings {
+            slots,
+            chunk,
+            cut,
+            block,
+            capacity,
+        } = *settings;
         let extent = Extent {
             slots,
             context: 200,
@@ -119,9 +199,14 @@ impl Bench {
         let script = Script {
             extent,
             places: vec![Vec::new(); slots],
-            logits: vec![0.0; slots * WIDTH],
+            logits: vec![0.0; slots.max(ALL_ROWS) * WIDTH],
             faults: Arc::clone(&faults),
             runs: 0,
+            cut,
+            block,
+            blocks: vec![Vec::new(); capacity / block],
+            committed: vec![0; slots],
+            capacity,
         };
         let (mailbox, mail) = mailbox(10_000, Box::new(|| {}));
         let admission = Arc::new(Admission::new(slots, 1000));
@@ -135,13 +220,15 @@ impl Bench {
             ends: vec![END],
             context: extent.context,
             text: Arc::new(letters(WIDTH)),
+            cut,
         };
         Self {
-            batch: Batch::new(script, rules, WIDTH, outbox, shared()),
+            batch: Batch::new(script, capacity, rules, WIDTH, outbox, shared()),
             mail,
             faults,
             shared: shared(),
             events: HashMap::new(),
+            deadline: None,
         }
     }
 
@@ -153,6 +240,7 @@ impl Bench {
             mailbox: 0,
             cancelled,
             accepted: Instant::now(),
+            deadline: self.deadline,
         };
         let greedy = Sampling {
             temperature: 0.0,
@@ -218,47 +306,169 @@ fn job(index: u64) -> (Vec<u32>, u32) {
     (prompt, [3, 20, 1, 11, 40][index as usize % 5])
 }
 
+/// Sixty jobs of all sizes, of which some are given up, in a batch of this kind.
+fn joins_and_leaves(settings: &Settings) -> crate::Stats {
+    let slots = settings.slots;
+    let mut bench = Bench::with(settings);
+    let mut handles = HashMap::new();
+    for index in 0..60 {
+        let (prompt, max_tokens) = job(index);
+        handles.insert(index, bench.push(index, &prompt, max_tokens));
+    }
+    let mut step = 0u64;
+    while !bench.batch.is_idle() {
+        bench.step().expect("no fault is scripted");
+        step += 1;
+        if step.is_multiple_of(3) {
+            handles.remove(&(step * 5 % 60));
+        }
+        assert!(step < 10_000);
+    }
+    for &index in handles.keys() {
+        let (prompt, max_tokens) = job(index);
+        let text = bench.text(index);
+        assert_eq!(text, expected(&prompt, max_tokens), "job {index}, {slots} places");
+        let (finish, started) = (Finish::MaxTokens, |event: &&Event| {
+            matches!(event, Event::Started { .. })
+        });
+        assert!(matches!(bench.last(index), Some(Event::Finished { finish: end, .. }) if *end == finish));
+        assert_eq!(bench.events[&index].iter().filter(started).count(), 1, "job {index}");
+    }
+    let stats = bench.shared.counters.snapshot(&bench.shared.admission);
+    assert_eq!(stats.open, 0, "{stats:?}");
+    assert_eq!(stats.finished + stats.cancelled, 60, "{stats:?}");
+    assert!(stats.cancelled > 0 && stats.finished >= handles.len() as u64);
+    assert_eq!((stats.running, stats.kv_tokens, stats.waiting), (0, 0, 0));
+    assert_eq!(stats.peak_batch, slots.min(stats.peak_batch as usize) as u64);
+    assert!(stats.kv_committed <= stats.kv_capacity, "{stats:?}");
+    stats
+}
+
 #[test]
 fn joins_leaves_and_cancels_never_mix_places() {
     for (slots, chunk) in [(1, 4), (3, 8), (5, 16), (16, 128)] {
-        let mut bench = Bench::new(slots, chunk);
-        let mut handles = HashMap::new();
-        for index in 0..60 {
-            let (prompt, max_tokens) = job(index);
-            handles.insert(index, bench.push(index, &prompt, max_tokens));
+        for cut in [Cut::AtChunks, Cut::Free] {
+            let stats = joins_and_leaves(&Settings {
+                slots,
+                chunk,
+                cut,
+                block: if cut == Cut::Free { chunk.min(16) } else { chunk },
+                capacity: 200 * (slots + 1),
+            });
+            assert!(slots > 5 || stats.peak_batch == slots as u64, "{stats:?}");
+            assert_eq!(stats.preempted, 0, "there is memory for all");
         }
-        let mut step = 0u64;
-        while !bench.batch.is_idle() {
-            bench.step().expect("no fault is scripted");
-            step += 1;
-            if step.is_multiple_of(3) {
-                handles.remove(&(step * 5 % 60));
+    }
+}
+
+/// With memory for hardly more than one sequence, those who came last are computed again, and nobody can tell.
+#[test]
+fn short_memory_costs_time_and_nothing_else() {
+    let mut preempted = 0;
+    for (slots, capacity) in [(3, 200), (8, 200), (16, 260)] {
+        for cut in [Cut::AtChunks, Cut::Free] {
+            let stats = joins_and_leaves(&Settings {
+                slots,
+                chunk: 8,
+                cut,
+                block: 8,
+                capacity,
+            });
+            preempted += stats.preempted;
+        }
+    }
+    assert!(preempted > 10, "{preempted}");
+}
+
+/// Only what the cache does not have is computed, and the answers are those of a cold start.
+#[test]
+fn a_prompt_that_was_there_is_not_computed_again() {
+    for cut in [Cut::AtChunks, Cut::Free] {
+        let mut bench = Bench::with(&Settings {
+            slots: 2,
+            chunk: 8,
+            cut,
+            block: 8,
+            capacity: 1000,
+        });
+        let long: Vec<u32> = (0..40).map(|token| token % 30).collect();
+        let with = |count: usize, more: &[u32]| [&long[..count], more].concat();
+        // The prompt, and how many tokens of it are there already.
+        let table = [
+            (with(30, &[]), 0),
+            (with(30, &[]), 24),
+            (with(24, &[9, 9, 9]), 24),
+            (with(16, &[5; 20]), 16),
+            (with(7, &[5; 3]), 0),
+            // A beginning that is there as a whole: two tokens are left to compute.
+            (with(24, &[]), 16),
+            (with(24, &[1]), 16),
+            (with(26, &[]), 24),
+            (with(30, &[1]), 24),
+            (with(40, &[]), 24),
+            (with(40, &[]), 32),
+        ];
+        for (ticket, (prompt, cached)) in (0u64..).zip(table) {
+            let before = bench.shared.counters.snapshot(&bench.shared.admission);
+            let _handle = bench.push(ticket, &prompt, 5);
+            while !bench.batch.is_idle() {
+                bench.step().expect("runs");
             }
-            assert!(step < 10_000);
-        }
-        for &index in handles.keys() {
-            let (prompt, max_tokens) = job(index);
+            let after = bench.shared.counters.snapshot(&bench.shared.admission);
+            let computed = after.prefill_tokens - before.prefill_tokens;
+            assert_eq!(computed as usize, prompt.len() - cached, "job {ticket}");
             assert_eq!(
-                bench.text(index),
-                expected(&prompt, max_tokens),
-                "job {index}, {slots} places"
+                after.cached_tokens - before.cached_tokens,
+                cached as u64,
+                "job {ticket}"
             );
-            let finished = matches!(
-                bench.last(index),
-                Some(Event::Finished {
-                    finish: Finish::MaxTokens,
-                    ..
-                })
+            assert_eq!(bench.text(ticket), expected(&prompt, 5), "job {ticket}");
+            let Some(Event::Finished { usage, .. }) = bench.last(ticket) else {
+                panic!("job {ticket} is over")
+            };
+            assert_eq!(
+                (usage.cached_tokens as usize, usage.input_tokens as usize),
+                (cached, prompt.len())
             );
-            assert!(finished, "job {index}");
         }
-        let stats = bench.shared.counters.snapshot(&bench.shared.admission);
-        assert_eq!(stats.open, 0, "{stats:?}");
-        assert_eq!(stats.finished + stats.cancelled, 60, "{stats:?}");
-        assert!(stats.cancelled > 0 && stats.finished >= handles.len() as u64);
-        assert_eq!((stats.running, stats.kv_tokens, stats.waiting), (0, 0, 0));
-        assert_eq!(stats.peak_batch, slots.min(stats.peak_batch as usize) as u64);
-        assert!(slots > 5 || stats.peak_batch == slots as u64, "{stats:?}");
+    }
+}
+
+#[test]
+fn what_is_late_is_told_so() {
+    let mut bench = Bench::new(1, 8);
+    let _running = bench.push(0, &[1, 2, 3], 50);
+    bench.step().expect("runs");
+    bench.deadline = Some(Instant::now());
+    let _waiting = bench.push(1, &[1, 2, 3], 50);
+    bench.deadline = Some(Instant::now() + Duration::from_secs(3600));
+    let _early = bench.push(2, &[3, 2, 1], 5);
+    bench.step().expect("runs");
+    assert_eq!(bench.last(1), Some(&Event::TimedOut), "late before it began");
+    bench.batch.rows[0].address.deadline = Some(Instant::now());
+    bench.step().expect("runs");
+    assert_eq!(bench.last(0), Some(&Event::TimedOut), "late in the middle");
+    while !bench.batch.is_idle() {
+        bench.step().expect("runs");
+    }
+    assert_eq!(bench.text(2), expected(&[3, 2, 1], 5));
+    let stats = bench.shared.counters.snapshot(&bench.shared.admission);
+    assert_eq!((stats.timed_out, stats.open, stats.waiting), (2, 0, 0));
+}
+
+#[test]
+fn no_token_is_computed_alone() {
+    for (rest, most, want) in [
+        (1, 8, Some(1)),
+        (5, 8, Some(5)),
+        (9, 8, Some(7)),
+        (10, 8, Some(8)),
+        (3, 2, None),
+        (4, 2, Some(2)),
+        (9, 1, None),
+        (1, 0, None),
+    ] {
+        assert_eq!(piece(rest, most), want, "{rest} with room for {most}");
     }
 }
 

@@ -18,10 +18,10 @@ use crate::{
     extent::Extent,
     job::{Job, JobHandle, Mailbox, Rejected, Submit},
     model::Model,
-    ort_sys::Bound,
+    ort_sys::{Bound, Cache},
     outbox::Outbox,
     prep::{Accepted, Inbox, Preparer},
-    sequence::{Address, Rules},
+    sequence::{Address, Cut, Rules},
     stats::{Counters, Stats, add},
 };
 
@@ -98,7 +98,7 @@ pub struct EngineInfo {
     pub provider: String,
     /// Sequences that run at once.
     pub slots: usize,
-    /// Address space reserved for keys and values; memory is taken as tokens need it.
+    /// Bytes for keys and values, at most; memory is taken as tokens need it.
     pub kv_bytes: usize,
     /// What an operator should know though it is no fault.
     pub notes: Vec<String>,
@@ -128,17 +128,16 @@ impl Engine {
     /// # Errors
     /// [`StartError`].
     pub fn start(model: Model, config: &EngineConfig, mailboxes: Vec<Mailbox>) -> Result<Self, StartError> {
-        let (extent, kv_bytes, note) = plan(&model, config)?;
-        let mut info = EngineInfo {
+        let Plan { extent, capacity } = plan(&model, config)?;
+        let info = EngineInfo {
             version: model.version().to_owned(),
             context: model.context(),
             vocabulary: model.vocabulary(),
             provider: model.provider().to_owned(),
             slots: extent.slots,
-            kv_bytes,
+            kv_bytes: capacity * model.dimensions.token_bytes().unwrap_or(0),
             notes: model.notes().to_vec(),
         };
-        info.notes.extend(note);
         let name = model.dir().display().to_string();
         let system = |reason: String| StartError::System {
             model: name.clone(),
@@ -150,13 +149,23 @@ impl Engine {
             prompts,
             context,
             ends,
+            cut,
             ..
         } = model;
-        let bound = Bound::new(session, dimensions, extent).map_err(|error| system(error.to_string()))?;
+        let block = match cut {
+            Cut::Free => BLOCK,
+            Cut::AtChunks => extent.chunk,
+        };
+        let cache = Cache {
+            block,
+            blocks: capacity / block,
+        };
+        let bound = Bound::new(session, dimensions, extent, cache).map_err(|error| system(error.to_string()))?;
         let rules = Rules {
             ends,
             context,
             text: Arc::clone(prompts.vocabulary().text()),
+            cut,
         };
         let admission = Arc::new(Admission::new(extent.slots, config.queue));
         let counters = Arc::new(Counters::default());
@@ -166,7 +175,7 @@ impl Engine {
         };
         let outbox = Outbox::new(mailboxes, Arc::clone(&admission));
         let mailboxes = outbox.len();
-        let batch = Batch::new(bound, rules, info.vocabulary, outbox, shared);
+        let batch = Batch::new(bound, capacity, rules, info.vocabulary, outbox, shared);
         // One message for each open job, and one to close.
         let (inbox, messages) = bounded(admission.bound() + 1);
         let (jobs, waiting) = bounded(admission.bound());
@@ -276,6 +285,7 @@ impl Submit for Engine {
             mailbox: job.mailbox,
             cancelled,
             accepted: Instant::now(),
+            deadline: job.deadline,
         };
         // The channel has room for every open job; it is disconnected only if no preparation thread started.
         if jobs.try_send(Accepted::new(job, address)).is_err() {
@@ -288,8 +298,19 @@ impl Submit for Engine {
     }
 }
 
-/// How many sequences fit into the memory allowed.
-fn plan(model: &Model, config: &EngineConfig) -> Result<(Extent, usize, Option<String>), StartError> {
+/// Tokens of a block of the prefix cache: short enough for short instructions, long enough that a block is worth a copy.
+const BLOCK: usize = 16;
+
+/// What is reserved for a model.
+struct Plan {
+    extent: Extent,
+    /// Tokens whose keys and values may be kept.
+    capacity: usize,
+}
+
+/// How much fits into the memory allowed. Sequences share it as they grow, so it need not hold all of them at their
+/// longest; but the longest one alone.
+fn plan(model: &Model, config: &EngineConfig) -> Result<Plan, StartError> {
     let numbers = [
         ("max_batch", config.max_batch),
         ("queue", config.queue),
@@ -301,29 +322,21 @@ fn plan(model: &Model, config: &EngineConfig) -> Result<(Extent, usize, Option<S
     }
     let context = model.context();
     let token = model.dimensions.token_bytes().unwrap_or(usize::MAX);
-    let need = token.saturating_mul(context);
-    let fit = config.kv_memory / need.max(1);
-    if fit == 0 {
+    let capacity = config.kv_memory / token.max(1);
+    if capacity < context {
         return Err(StartError::KvMemory {
             model: model.dir().display().to_string(),
             context,
-            need,
+            need: token.saturating_mul(context),
             have: config.kv_memory,
         });
     }
-    let slots = fit.min(config.max_batch);
-    let note = (slots < config.max_batch).then(|| {
-        format!(
-            "kv_memory of {} bytes holds {slots} sequences of {context} tokens, not the {} of max_batch",
-            config.kv_memory, config.max_batch
-        )
-    });
     let extent = Extent {
-        slots,
+        slots: config.max_batch,
         context,
         chunk: config.prefill_chunk.min(context),
     };
-    Ok((extent, need * slots, note))
+    Ok(Plan { extent, capacity })
 }
 
 /// Serves a batch until a message says to close, or nobody can send one.

@@ -14,10 +14,14 @@ mod batch;
 mod engine;
 mod extent;
 mod job;
+mod kv;
+mod memory;
 mod model;
 #[allow(unsafe_code)]
 mod ort_sys;
 mod outbox;
+mod pace;
+mod prefix;
 mod prep;
 mod runtime;
 mod sample;

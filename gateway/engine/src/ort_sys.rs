@@ -99,6 +99,19 @@ impl Region {
         Ok(Self { start, bytes })
     }
 
+    /// Gives the pages that lie wholly within this range back to the system; they read as zeros afterwards.
+    fn discard(&mut self, offset: usize, bytes: usize) {
+        let page = page_size();
+        let (start, end) = (offset.next_multiple_of(page), (offset + bytes) / page * page);
+        assert!(end <= self.bytes, "a range within the region");
+        if start >= end {
+            return;
+        }
+        // SAFETY: whole pages of a private anonymous mapping that `self` owns; no slice of them exists while `self` is
+        // borrowed mutably. A refusal leaves the pages as they are, which costs memory and nothing else.
+        unsafe { libc::madvise(self.at(start).cast(), end - start, libc::MADV_DONTNEED) };
+    }
+
     /// The address `offset` bytes in. Panics beyond the end: that would be a fault of this file.
     fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.bytes, "offset within the region");
@@ -168,6 +181,13 @@ impl<T: Element> Buffer<T> {
         let data = self.region.at(first * size_of::<T>());
         View::new(memory, data, count * size_of::<T>(), shape, T::TYPE)
     }
+}
+
+/// Bytes of a page of memory.
+fn page_size() -> usize {
+    // SAFETY: asks for a number.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
 }
 
 fn too_large() -> SysError {
@@ -284,6 +304,8 @@ pub(crate) struct Bound {
     decode_kv: Vec<Vec<View>>,
     prefill_ids: Vec<View>,
     prefill_heads: [Heads; 2],
+    /// With a row of logits for each token, for 1 to [`ALL_ROWS`] tokens.
+    all_heads: Vec<Heads>,
     prefill_kv: Vec<Vec<View>>,
     total_view: View,
     inputs: Vec<*const OrtValue>,
@@ -295,9 +317,35 @@ pub(crate) struct Bound {
     rows: Buffer<i64>,
     logits: Buffer<f32>,
     kv: Buffer<f32>,
+    /// The prefix cache: `[block][layer × (key, value)][head][token][dim]`.
+    blocks: Buffer<f32>,
+    cache: Cache,
     dimensions: Dimensions,
     extent: Extent,
     session: Session,
+}
+
+/// The size of the prefix cache's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cache {
+    /// Tokens of a block.
+    pub(crate) block: usize,
+    /// How many there are.
+    pub(crate) blocks: usize,
+}
+
+/// Tokens of a piece of a prompt of which every one gets its row of logits.
+pub(crate) const ALL_ROWS: usize = 16;
+
+/// Which tokens of a piece of a prompt get a row of logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// None: the prompt goes on.
+    None,
+    /// The last one.
+    Last,
+    /// Every one; the piece has at most [`ALL_ROWS`].
+    All,
 }
 
 // SAFETY: the raw pointers point to objects that this value owns alone, and the runtime ties none of them to a thread.
@@ -308,29 +356,38 @@ unsafe impl Send for Bound {}
 enum Shape {
     /// The first places, one token each.
     Decode { batch: usize },
-    /// Several tokens of one place, with or without a row of logits for the last one.
-    Prefill { slot: usize, tokens: usize, last: bool },
+    /// Several tokens of one place.
+    Prefill { slot: usize, tokens: usize, rows: Rows },
 }
 
 impl Bound {
     /// Reserves memory for `extent` and makes every view that a run can need. The session must satisfy the graph
     /// contract with `dimensions`.
-    pub(crate) fn new(session: Session, dimensions: Dimensions, extent: Extent) -> Result<Self, SysError> {
+    pub(crate) fn new(
+        session: Session,
+        dimensions: Dimensions,
+        extent: Extent,
+        cache: Cache,
+    ) -> Result<Self, SysError> {
         let Extent { slots, context, chunk } = extent;
         assert!(slots > 0 && context > 0 && chunk > 0, "an extent is not empty");
         i32::try_from(context).map_err(|_| too_large())?;
         let memory = MemoryInfo::host()?;
-        let kv_len = dimensions
-            .token_bytes()
-            .and_then(|bytes| (bytes / size_of::<f32>()).checked_mul(context)?.checked_mul(slots))
-            .ok_or_else(too_large)?;
-        let logits_len = slots.checked_mul(dimensions.vocabulary).ok_or_else(too_large)?;
+        let values = |tokens: usize, times: usize| {
+            let of_token = dimensions.token_bytes()? / size_of::<f32>();
+            of_token.checked_mul(tokens)?.checked_mul(times)
+        };
+        let kv_len = values(context, slots).ok_or_else(too_large)?;
+        let blocks_len = values(cache.block, cache.blocks).ok_or_else(too_large)?;
+        let most_rows = slots.max(ALL_ROWS);
+        let logits_len = most_rows.checked_mul(dimensions.vocabulary).ok_or_else(too_large)?;
         let ids = Buffer::<i64>::new(slots.max(chunk))?;
         let lengths = Buffer::<i32>::new(slots)?;
         let total = Buffer::<i32>::new(1)?;
-        let rows = Buffer::<i64>::new(slots)?;
+        let rows = Buffer::<i64>::new(most_rows)?;
         let logits = Buffer::<f32>::new(logits_len)?;
         let kv = Buffer::<f32>::new(kv_len)?;
+        let blocks = Buffer::<f32>::new(blocks_len)?;
         let vocabulary = signed(dimensions.vocabulary);
         let heads = |batch: i64, seq: i64, rows_wanted: i64| -> Result<Heads, SysError> {
             Ok(Heads {
@@ -352,6 +409,9 @@ impl Bound {
                 .map(|n| ids.view(&memory, 0, &[1, signed(n)]))
                 .collect::<Result<_, _>>()?,
             prefill_heads: [heads(1, 1, 0)?, heads(1, 1, 1)?],
+            all_heads: (1..=ALL_ROWS)
+                .map(|n| heads(1, 1, signed(n)))
+                .collect::<Result<_, _>>()?,
             prefill_kv: (0..slots)
                 .map(|s| layout.views(&kv, &memory, s, 1))
                 .collect::<Result<_, _>>()?,
@@ -365,6 +425,8 @@ impl Bound {
             rows,
             logits,
             kv,
+            blocks,
+            cache,
             dimensions,
             extent,
             session,
@@ -389,11 +451,12 @@ impl Bound {
         self.run(Shape::Decode { batch })
     }
 
-    /// `tokens` of place `slot` behind the `start` that are there already. With `last`, row 0 of [`Bound::logits`] then
-    /// belongs to the last of them.
-    pub(crate) fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], last: bool) -> Result<(), SysError> {
+    /// `tokens` of place `slot` behind the `start` that are there already. Then the first rows of [`Bound::logits`] belong to
+    /// the tokens that `rows` names, in order.
+    pub(crate) fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], rows: Rows) -> Result<(), SysError> {
         let count = tokens.len();
-        if slot >= self.extent.slots || count == 0 || count > self.extent.chunk {
+        let most = if rows == Rows::All { ALL_ROWS } else { usize::MAX };
+        if slot >= self.extent.slots || count == 0 || count > self.extent.chunk.min(most) {
             return Err(SysError(format!("{count} tokens at once for place {slot}")));
         }
         let end = start.checked_add(count).ok_or_else(too_large)?;
@@ -403,11 +466,17 @@ impl Bound {
         }
         self.lengths.as_mut_slice()[0] = end as i32 - 1;
         self.total.as_mut_slice()[0] = end as i32;
-        self.rows.as_mut_slice()[0] = count as i64 - 1;
+        match rows {
+            Rows::None => {}
+            Rows::Last => self.rows.as_mut_slice()[0] = count as i64 - 1,
+            Rows::All => (0i64..)
+                .zip(&mut self.rows.as_mut_slice()[..count])
+                .for_each(|(n, row)| *row = n),
+        }
         self.run(Shape::Prefill {
             slot,
             tokens: count,
-            last,
+            rows,
         })
     }
 
@@ -424,10 +493,7 @@ impl Bound {
 
     /// Copies the first `tokens` tokens of place `from` to place `to`.
     pub(crate) fn copy(&mut self, from: usize, to: usize, tokens: usize) {
-        let layout = Layout {
-            dimensions: self.dimensions,
-            extent: self.extent,
-        };
+        let layout = self.layout();
         assert!(
             from < self.extent.slots && to < self.extent.slots && tokens <= self.extent.context,
             "a copy between places that exist"
@@ -439,6 +505,94 @@ impl Bound {
                 let source = layout.offset(buffer, from, head);
                 kv.copy_within(source..source + len, layout.offset(buffer, to, head));
             }
+        }
+    }
+
+    /// Tokens whose keys or values of one head share a page: memory is given back in such steps.
+    pub(crate) fn page(&self) -> usize {
+        page_size().div_ceil(self.dimensions.head_dim * size_of::<f32>())
+    }
+
+    pub(crate) fn cache(&self) -> Cache {
+        self.cache
+    }
+
+    /// Gives the memory of place `slot` from token `from` on back to the system, as far as whole pages go.
+    pub(crate) fn release(&mut self, slot: usize, from: usize) {
+        assert!(
+            slot < self.extent.slots && from <= self.extent.context,
+            "a place that exists"
+        );
+        let layout = self.layout();
+        let width = self.dimensions.head_dim * size_of::<f32>();
+        let bytes = (self.extent.context - from) * width;
+        for buffer in 0..2 * self.dimensions.layers {
+            for head in 0..self.dimensions.kv_heads {
+                let start = layout.offset(buffer, slot, head) * size_of::<f32>() + from * width;
+                self.kv.region.discard(start, bytes);
+            }
+        }
+    }
+
+    /// Gives the memory of a block back to the system, as far as whole pages go.
+    pub(crate) fn release_block(&mut self, block: usize) {
+        let len = self.block_len();
+        self.blocks
+            .region
+            .discard(block * len * size_of::<f32>(), len * size_of::<f32>());
+    }
+
+    /// Copies a block's length of tokens from token `start` of place `slot` into a block.
+    pub(crate) fn store(&mut self, slot: usize, start: usize, block: usize) {
+        self.each_run_of_block(slot, start, block, |place, kept| kept.copy_from_slice(place));
+    }
+
+    /// Copies a block to token `start` of place `slot`.
+    pub(crate) fn load(&mut self, block: usize, slot: usize, start: usize) {
+        self.each_run_of_block(slot, start, block, |place, kept| place.copy_from_slice(kept));
+    }
+
+    /// Values of a block.
+    fn block_len(&self) -> usize {
+        let Dimensions {
+            layers,
+            kv_heads,
+            head_dim,
+            ..
+        } = self.dimensions;
+        2 * layers * kv_heads * self.cache.block * head_dim
+    }
+
+    /// Shows, for each buffer and head, a block's length of a place and the same of a block.
+    fn each_run_of_block(
+        &mut self,
+        slot: usize,
+        start: usize,
+        block: usize,
+        mut copy: impl FnMut(&mut [f32], &mut [f32]),
+    ) {
+        let Cache { block: tokens, blocks } = self.cache;
+        assert!(
+            slot < self.extent.slots && start + tokens <= self.extent.context && block < blocks,
+            "a copy between a place and a block that exist"
+        );
+        let layout = self.layout();
+        let width = self.dimensions.head_dim;
+        let runs = 2 * self.dimensions.layers * self.dimensions.kv_heads;
+        let len = self.block_len();
+        let kept = &mut self.blocks.as_mut_slice()[block * len..][..len];
+        let places = self.kv.as_mut_slice();
+        for (run, kept) in (0..runs).zip(kept.chunks_exact_mut(tokens * width)) {
+            let (buffer, head) = (run / self.dimensions.kv_heads, run % self.dimensions.kv_heads);
+            let first = layout.offset(buffer, slot, head) + start * width;
+            copy(&mut places[first..][..tokens * width], kept);
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout {
+            dimensions: self.dimensions,
+            extent: self.extent,
         }
     }
 
@@ -466,11 +620,14 @@ impl Bound {
                 let heads = &self.decode_heads[batch - 1];
                 (&heads.ids, heads, &self.decode_kv[batch - 1])
             }
-            Shape::Prefill { slot, tokens, last } => (
-                &self.prefill_ids[tokens - 1],
-                &self.prefill_heads[usize::from(last)],
-                &self.prefill_kv[slot],
-            ),
+            Shape::Prefill { slot, tokens, rows } => {
+                let heads = match rows {
+                    Rows::None => &self.prefill_heads[0],
+                    Rows::Last => &self.prefill_heads[1],
+                    Rows::All => &self.all_heads[tokens - 1],
+                };
+                (&self.prefill_ids[tokens - 1], heads, &self.prefill_kv[slot])
+            }
         };
         self.inputs.clear();
         self.outputs.clear();

@@ -192,6 +192,7 @@ mod tests {
                 mailbox: 0,
                 cancelled,
                 accepted: Instant::now(),
+                deadline: None,
             },
             kind: JobKind::Count(vec![message].into()),
         };

@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    job::{Finish, Generate, Ticket, Usage},
+    job::{Echo, Finish, Generate, Ticket, Usage},
     model::{TextStream, TextTable},
     stop::Stops,
 };
@@ -24,6 +24,7 @@ pub(crate) struct Address {
     pub(crate) mailbox: usize,
     pub(crate) cancelled: Arc<AtomicBool>,
     pub(crate) accepted: Instant,
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Address {
@@ -39,6 +40,16 @@ pub(crate) struct Rules {
     /// Tokens of prompt and answer together.
     pub(crate) context: usize,
     pub(crate) text: Arc<TextTable>,
+    pub(crate) cut: Cut,
+}
+
+/// Where a prompt may be cut into pieces without changing a bit of what is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Anywhere, as long as each piece has two tokens or the prompt has only one.
+    Free,
+    /// At multiples of the chunk.
+    AtChunks,
 }
 
 /// A prompt and the answer to it so far.
@@ -52,11 +63,18 @@ pub(crate) struct Sequence {
     pub(crate) next: u32,
     /// Left the batch; its place is free for another.
     pub(crate) over: bool,
+    /// Its `Started` was sent. What comes after that is computed again if it loses its place.
+    pub(crate) begun: bool,
+    /// Its number in the order in which sequences first got a place.
+    pub(crate) arrival: u64,
+    /// Tokens of the prompt that came from the prefix cache when it first got a place.
+    pub(crate) cached: usize,
     /// When it got a place.
     pub(crate) admitted: Instant,
     /// Its last delta that waits in the outbox, so that the next can join it.
     pub(crate) waiting_text: Option<u64>,
-    generated: u32,
+    /// The tokens of the answer.
+    answer: Vec<u32>,
     /// Tokens that no delta has stood for yet.
     untold: u32,
     stream: TextStream,
@@ -86,8 +104,11 @@ impl Sequence {
             computed: 0,
             next: 0,
             over: false,
+            begun: false,
+            arrival: 0,
+            cached: 0,
             waiting_text: None,
-            generated: 0,
+            answer: Vec::new(),
             untold: 0,
             stream,
             stops,
@@ -102,7 +123,23 @@ impl Sequence {
 
     /// Number of the next token of the answer, from 0.
     pub(crate) fn index(&self) -> u64 {
-        u64::from(self.generated)
+        self.answer.len() as u64
+    }
+
+    fn generated(&self) -> u32 {
+        self.answer.len() as u32
+    }
+
+    /// Whether every token of the prompt needs its logits.
+    pub(crate) fn tells_prompt(&self) -> bool {
+        self.request.echo == Echo::Prompt && self.request.logprobs.is_some() && !self.begun
+    }
+
+    /// After losing its place: whether the token that follows what is computed is known already. Then it is the next one.
+    pub(crate) fn repeat(&mut self) -> bool {
+        let known = self.computed.checked_sub(self.prompt.len());
+        let token = known.and_then(|index| self.answer.get(index));
+        token.map(|&token| self.next = token).is_some()
     }
 
     /// Takes the next token of the answer.
@@ -112,17 +149,17 @@ impl Sequence {
             progress.finish = Some(self.end(Finish::EndOfTurn, &mut progress.text));
         } else {
             self.next = token;
-            self.generated += 1;
+            self.answer.push(token);
             self.untold += 1;
             self.decoded.clear();
             self.stream.push(rules.text.get(token), &mut self.decoded);
             let stopped = self.stops.push(&self.decoded, &mut progress.text);
             progress.finish = match stopped {
                 Some(text) => Some(Finish::Stop(text)),
-                None if self.request.max_tokens == Some(self.generated) => {
+                None if self.request.max_tokens == Some(self.generated()) => {
                     Some(self.end(Finish::MaxTokens, &mut progress.text))
                 }
-                None if self.prompt.len() + self.generated as usize >= rules.context => {
+                None if self.prompt.len() + self.answer.len() >= rules.context => {
                     Some(self.end(Finish::ContextFull, &mut progress.text))
                 }
                 None => None,
@@ -148,8 +185,8 @@ impl Sequence {
     pub(crate) fn usage(&self) -> Usage {
         Usage {
             input_tokens: self.prompt.len() as u32,
-            cached_tokens: 0,
-            output_tokens: self.generated,
+            cached_tokens: self.cached as u32,
+            output_tokens: self.generated(),
         }
     }
 }

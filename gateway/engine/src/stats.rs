@@ -70,7 +70,19 @@ pub struct Stats {
     pub failed: u64,
     /// Sequences moved to another place, so that the batch has no holes.
     pub moves: u64,
-    /// Now: tokens whose keys and values are kept.
+    /// Sequences that had to leave their place for lack of memory, to be computed again.
+    pub preempted: u64,
+    /// Jobs that passed their deadline.
+    pub timed_out: u64,
+    /// Tokens of prompts that the prefix cache had.
+    pub cached_tokens: u64,
+    /// Blocks of the prefix cache that were given up.
+    pub prefix_evictions: u64,
+    /// Now: tokens in the prefix cache.
+    pub prefix_tokens: u64,
+    /// Now: tokens for which memory is taken, by sequences and the prefix cache.
+    pub kv_committed: u64,
+    /// Now: tokens of running sequences whose keys and values are kept.
     pub kv_tokens: u64,
     /// Tokens for which there is room.
     pub kv_capacity: u64,
@@ -104,6 +116,12 @@ pub(crate) struct Counters {
     pub(crate) cancelled: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) moves: AtomicU64,
+    pub(crate) kv_committed: AtomicU64,
+    pub(crate) prefix_tokens: AtomicU64,
+    pub(crate) prefix_evictions: AtomicU64,
+    pub(crate) cached_tokens: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+    pub(crate) preempted: AtomicU64,
     pub(crate) kv_tokens: AtomicU64,
     pub(crate) kv_capacity: AtomicU64,
     pub(crate) run_nanos: AtomicU64,
@@ -173,6 +191,12 @@ impl Counters {
             cancelled: read(&self.cancelled),
             failed: read(&self.failed),
             moves: read(&self.moves),
+            kv_committed: read(&self.kv_committed),
+            prefix_tokens: read(&self.prefix_tokens),
+            prefix_evictions: read(&self.prefix_evictions),
+            cached_tokens: read(&self.cached_tokens),
+            timed_out: read(&self.timed_out),
+            preempted: read(&self.preempted),
             kv_tokens: read(&self.kv_tokens),
             kv_capacity: read(&self.kv_capacity),
             run_time: time(&self.run_nanos),

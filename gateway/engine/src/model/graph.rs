@@ -19,8 +19,9 @@ use ort::{
 use super::problem::Problem;
 use crate::{
     extent::{Dimensions, Extent},
-    ort_sys::Bound,
+    ort_sys::{Bound, Cache, Rows, SysError},
     runtime::Runtime,
+    sequence::Cut,
 };
 
 const REMEDY: &str = "export the model with the graph contract (see docs/models.md)";
@@ -192,21 +193,26 @@ fn shape_of(outlets: &[Outlet], name: &str) -> Option<Vec<i64>> {
     outlet.dtype().tensor_shape().map(|shape| shape.to_vec())
 }
 
-/// Runs the graph once at the start and once at the end of a context: what its operators refuse shows only then.
+/// Tokens of the prompt with which a graph is tried out; an odd number, so that it can be cut unevenly.
+const TRIAL: usize = 37;
+
+/// Runs the graph once at the start and once at the end of a context: what its operators refuse shows only then. And finds
+/// out whether it computes the same, to the bit, wherever a prompt is cut.
 pub(super) fn try_out(
     session: Session,
     dimensions: Dimensions,
     context: usize,
     dir: &Path,
-) -> Result<Session, Problem> {
+) -> Result<(Session, Cut), Problem> {
     let extent = Extent {
         slots: 1,
         context,
-        chunk: 2,
+        chunk: TRIAL.min(context),
     };
+    let cache = Cache { block: 1, blocks: 0 };
     let mut last = 0;
-    let run = |last: &mut usize| -> Result<Session, String> {
-        let mut bound = Bound::new(session, dimensions, extent).map_err(text)?;
+    let run = |last: &mut usize| -> Result<(Session, Cut), String> {
+        let mut bound = Bound::new(session, dimensions, extent, cache).map_err(text)?;
         let finite = |bound: &Bound, row: usize| {
             let row = &bound.logits()[row * dimensions.vocabulary..][..dimensions.vocabulary];
             if row.iter().all(|logit| logit.is_finite()) {
@@ -215,15 +221,53 @@ pub(super) fn try_out(
                 Err("its logits are not finite".to_owned())
             }
         };
-        bound.prefill(0, 0, &[0, 0], true).map_err(text)?;
+        bound.prefill(0, 0, &[0, 0], Rows::Last).map_err(text)?;
         finite(&bound, 0)?;
+        let cut = if context > TRIAL {
+            try_cuts(&mut bound, dimensions.vocabulary).map_err(text)?
+        } else {
+            Cut::AtChunks
+        };
         *last = context - 1;
         bound.decode(&[0], &[*last as u32]).map_err(text)?;
         finite(&bound, 0)?;
-        Ok(bound.into_session())
+        Ok((bound.into_session(), cut))
     };
     run(&mut last).map_err(|error| {
         let what = format!("a trial run at position {last} of {context} failed: {error}");
         Problem::new(&dir.join("model.onnx"), what, REMEDY)
     })
+}
+
+/// Computes a prompt in one piece and in several, and compares the logits of its last token and of one behind it, which
+/// depend on all keys and values.
+fn try_cuts(bound: &mut Bound, vocabulary: usize) -> Result<Cut, SysError> {
+    let tokens: Vec<u32> = (0..TRIAL)
+        .map(|index| ((index * index * 7919 + 13) % vocabulary) as u32)
+        .collect();
+    let mut outcome = |pieces: &[usize]| -> Result<Vec<u32>, SysError> {
+        let mut start = 0;
+        for piece in pieces {
+            bound.prefill(0, start, &tokens[start..][..*piece], Rows::Last)?;
+            start += piece;
+        }
+        let bits = |bound: &Bound| {
+            bound.logits()[..vocabulary]
+                .iter()
+                .map(|logit| logit.to_bits())
+                .collect()
+        };
+        let mut all: Vec<u32> = bits(bound);
+        bound.decode(&tokens[..1], &[TRIAL as u32])?;
+        let behind: Vec<u32> = bits(bound);
+        all.extend(behind);
+        Ok(all)
+    };
+    let whole = outcome(&[TRIAL])?;
+    for pieces in [&[2, 3, 32][..], &[16, 16, 5], &[8, 29], &[33, 4]] {
+        if outcome(pieces)? != whole {
+            return Ok(Cut::AtChunks);
+        }
+    }
+    Ok(Cut::Free)
 }

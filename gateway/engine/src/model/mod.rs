@@ -24,6 +24,7 @@ use crate::{
     extent::Dimensions,
     job::{Conversation, Message, Role},
     runtime::Runtime,
+    sequence::Cut,
 };
 
 use self::{
@@ -79,6 +80,7 @@ pub struct Model {
     pub(crate) prompts: Arc<Prompts>,
     pub(crate) context: usize,
     pub(crate) ends: Vec<u32>,
+    pub(crate) cut: Cut,
     dir: PathBuf,
     version: String,
     provider: String,
@@ -117,6 +119,7 @@ impl Model {
             prompts: Arc::new(parts.prompts),
             context: parts.context,
             ends: parts.ends,
+            cut: parts.cut,
             dir: dir.to_path_buf(),
             version: parts.version,
             provider,
@@ -241,6 +244,7 @@ struct Parts {
     prompts: Prompts,
     context: usize,
     ends: Vec<u32>,
+    cut: Cut,
     version: String,
 }
 
@@ -280,20 +284,21 @@ fn examine(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> (Report, Op
         .as_ref()
         .and_then(|config| report.keep(choose_context(dir, config.context, options.max_context)));
     let session = graph.zip(context).and_then(|((session, dimensions), context)| {
-        let session = report.keep(graph::try_out(session, dimensions, context, dir))?;
-        Some((session, dimensions))
+        let (session, cut) = report.keep(graph::try_out(session, dimensions, context, dir))?;
+        Some((session, dimensions, cut))
     });
     let prompts = template
         .zip(vocabulary)
         .and_then(|(template, vocabulary)| report.keep(try_prompts(dir, template, vocabulary)));
     let parts = || {
-        let (session, dimensions) = session?;
+        let (session, dimensions, cut) = session?;
         Some(Parts {
             session,
             dimensions,
             prompts: prompts?,
             context: context?,
             ends: config?.ends,
+            cut,
             version: version?,
         })
     };
@@ -359,8 +364,18 @@ impl Report {
             format!("vocabulary: {vocabulary} in model.onnx, tokenizer.json and config.json"),
             format!("context: {} tokens, {bytes} bytes of KV memory a token", parts.context),
             format!("end tokens: {:?}", parts.ends),
-            "a greeting went through the chat template, and two trial runs through the graph".into(),
+            "a greeting went through the chat template, and trial runs through the graph".into(),
+            match parts.cut {
+                Cut::Free => "prompts: computed alike, to the bit, in whatever pieces".into(),
+                Cut::AtChunks => "prompts: computed in whole chunks, since the pieces matter to this graph".into(),
+            },
         ];
+        if parts.cut == Cut::AtChunks {
+            self.notes.push(
+                "a prompt is computed in whole chunks, so answers that run wait up to a chunk for their next token"
+                    .into(),
+            );
+        }
     }
 }
 

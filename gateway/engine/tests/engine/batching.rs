@@ -1,8 +1,8 @@
 //! The same tokens alone and in company, whatever joins and leaves beside.
 
-use zerohop_engine::{EngineConfig, JobKind, ModelOptions, Sampling};
+use zerohop_engine::{EngineConfig, Finish, JobKind, ModelOptions, Role, Sampling};
 
-use crate::support::{Client, Received, generate, model, prompt};
+use crate::support::{Client, Conversation, Received, generate, greedy, message, model, prompt};
 
 /// The first third joins and leaves step by step, the rest comes all at once.
 const JOBS: usize = 48;
@@ -27,9 +27,11 @@ fn kind(index: usize) -> JobKind {
     generate(sampling, max_tokens, &[])
 }
 
-/// Text, reason and usage: all that a client sees of the tokens.
-fn essence(received: &Received) -> (String, String) {
-    (received.text(), format!("{:?}", received.finished().expect("finished")))
+/// Text, reason and lengths: all that a client sees of the tokens. What came from the prefix cache depends on who was there
+/// before.
+fn essence(received: &Received) -> (String, Finish, u32, u32) {
+    let (finish, usage) = received.finished().expect("finished");
+    (received.text(), finish.clone(), usage.input_tokens, usage.output_tokens)
 }
 
 #[test]
@@ -96,4 +98,76 @@ fn same_seed_twice() {
     let (first, second, other) = (run(1), run(1), run(2));
     assert_eq!(first, second);
     assert_ne!(first, other, "another seed, another answer");
+}
+
+/// Memory for hardly more than one long sequence: sequences take turns, and nobody can tell from the answers.
+#[test]
+fn short_memory_changes_no_answer() {
+    let name = "short_memory_changes_no_answer";
+    let options = ModelOptions::default();
+    let (Some(first), Some(second)) = (model(name, &options), model(name, &options)) else {
+        return;
+    };
+    // Together they become more than twice as long as there is memory for.
+    const JOBS: usize = 16;
+    let short = |index: usize| prompt(index % 2);
+    let long = |index: usize| {
+        let hot = Sampling {
+            temperature: 50.0,
+            seed: index as u64,
+            ..Sampling::default()
+        };
+        generate(hot, Some(400), &[])
+    };
+    let mut client = Client::start(first, &EngineConfig::default());
+    let alone: Vec<_> = (0..JOBS)
+        .map(|index| essence(&client.run(short(index), long(index))))
+        .collect();
+    let token = client.engine.info().kv_bytes / client.engine.stats().kv_capacity as usize;
+    drop(client);
+    let small = EngineConfig {
+        kv_memory: 2200 * token,
+        ..EngineConfig::default()
+    };
+    let mut client = Client::start(second, &small);
+    let jobs: Vec<_> = (0..JOBS)
+        .map(|index| client.submit(short(index), long(index)))
+        .collect();
+    for (index, (ticket, _handle)) in jobs.iter().enumerate() {
+        assert_eq!(essence(&client.outcome(*ticket)), alone[index], "job {index}");
+    }
+    let stats = client.engine.stats();
+    assert!(stats.preempted > 0 && stats.peak_batch > 1, "{stats:?}");
+    assert!(stats.kv_committed <= stats.kv_capacity, "{stats:?}");
+}
+
+/// What the engine's counters say was computed is what a prompt has beyond what was there; and a warm answer is the cold
+/// one.
+#[test]
+fn a_shared_beginning_is_computed_once() {
+    let name = "a_shared_beginning_is_computed_once";
+    let Some(model) = model(name, &ModelOptions::default()) else {
+        return;
+    };
+    let mut client = Client::start(model, &EngineConfig::default());
+    let with = |question: &str| {
+        let system = "You answer questions about rivers, stones and cities. ".repeat(12);
+        Conversation::from(vec![message(Role::System, &system), message(Role::User, question)])
+    };
+    let mut ask = |question: &str| {
+        let before = client.engine.stats();
+        let received = client.run(with(question), greedy(24));
+        let after = client.engine.stats();
+        let (_, usage) = received.finished().expect("finished");
+        let computed = after.prefill_tokens - before.prefill_tokens;
+        assert_eq!(computed, u64::from(usage.input_tokens - usage.cached_tokens));
+        (received.text(), usage)
+    };
+    let (cold, first) = ask("What is the capital of France?");
+    assert_eq!(first.cached_tokens, 0);
+    let (warm, again) = ask("What is the capital of France?");
+    assert_eq!(warm, cold);
+    assert!(again.input_tokens - again.cached_tokens <= 17, "{again:?}");
+    let (_, other) = ask("Which stone is blue?");
+    assert!(other.cached_tokens >= 100, "the system text is shared: {other:?}");
 }
