@@ -319,6 +319,18 @@ pub struct EngineGauges {
     pub cancelled: u64,
     /// Jobs that failed.
     pub failed: u64,
+    /// Key-value memory taken, in the unit of `kv_capacity`.
+    pub kv_committed: u64,
+    /// Tokens in the prefix cache.
+    pub prefix_tokens: u64,
+    /// Prompt tokens that the prefix cache had.
+    pub cached_tokens: u64,
+    /// Blocks of the prefix cache that were given up.
+    pub prefix_evictions: u64,
+    /// Answers that lost their place for lack of memory.
+    pub preempted: u64,
+    /// Jobs that passed their deadline.
+    pub timed_out: u64,
     /// Key-value memory in use, in the unit of `kv_capacity`.
     pub kv_used: u64,
     /// Key-value memory there is; 0 if the engine has none.

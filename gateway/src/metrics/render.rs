@@ -298,7 +298,7 @@ fn own_labels<'a>(model: &ModelScrape<'a>) -> [(&'static str, &'a str); 2] {
 
 fn engines(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
     type Row = (&'static str, Kind, &'static str, fn(&EngineGauges) -> u64);
-    const ROWS: [Row; 11] = [
+    const ROWS: [Row; 17] = [
         (
             "zerohop_engine_waiting",
             Kind::Gauge,
@@ -328,6 +328,42 @@ fn engines(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
             Kind::Gauge,
             "Key-value memory there is, in the same unit.",
             |engine| engine.kv_capacity,
+        ),
+        (
+            "zerohop_engine_kv_committed",
+            Kind::Gauge,
+            "Key-value memory taken by answers in progress and the prefix cache, in tokens.",
+            |engine| engine.kv_committed,
+        ),
+        (
+            "zerohop_engine_prefix_tokens",
+            Kind::Gauge,
+            "Tokens in the prefix cache.",
+            |engine| engine.prefix_tokens,
+        ),
+        (
+            "zerohop_engine_cached_tokens_total",
+            Kind::Counter,
+            "Prompt tokens that the prefix cache had.",
+            |engine| engine.cached_tokens,
+        ),
+        (
+            "zerohop_engine_prefix_evictions_total",
+            Kind::Counter,
+            "Blocks of the prefix cache that were given up.",
+            |engine| engine.prefix_evictions,
+        ),
+        (
+            "zerohop_engine_preempted_total",
+            Kind::Counter,
+            "Answers that lost their place for lack of memory, to be computed again.",
+            |engine| engine.preempted,
+        ),
+        (
+            "zerohop_engine_timed_out_total",
+            Kind::Counter,
+            "Jobs that passed their deadline.",
+            |engine| engine.timed_out,
         ),
         (
             "zerohop_engine_steps_total",
