@@ -1,16 +1,18 @@
-//! Scans over JSON text in AVX-512, AVX2 and plain Rust, chosen at run time.
+//! Scans over JSON text and over rows of logits in AVX-512, AVX2 and plain Rust, chosen at run time.
 //!
 //! Three questions are asked of a body again and again: where does this string end, what does it say without its
 //! escapes, where does white space end. A [`Level`] answers them with the widest vectors that the processor has. Nothing
-//! here knows what a document means.
+//! here knows what a document means. Of a row of logits it tells the best that a mask allows, and how probable the others
+//! are beside it.
 //!
-//! Invariant: every level answers as [`Level::PLAIN`] does, byte for byte, and none reads outside the slice that it was
+//! Invariant: every level answers as [`Level::PLAIN`] does, bit for bit, and none reads outside the slice that it was
 //! given.
 
 #![deny(unsafe_code)]
 
 mod escape;
 mod finder;
+mod logits;
 mod plain;
 mod text;
 #[cfg(target_arch = "x86_64")]
@@ -18,6 +20,7 @@ mod x86;
 
 pub use escape::Stop;
 pub use finder::Finder;
+pub use logits::{BLOCK, allows, weight};
 
 /// A set of instructions that this processor has: only a check of it makes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

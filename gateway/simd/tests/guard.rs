@@ -75,3 +75,32 @@ fn check(bytes: &[u8]) {
         }
     }
 }
+
+#[test]
+fn no_logit_and_no_word_is_read_outside() {
+    let (mut row, mut words) = (Page::new(), Page::new());
+    row.bytes().fill(0x3F);
+    words.bytes().fill(0x5A);
+    let values = row.bytes().len() / size_of::<f32>();
+    // SAFETY: the page is aligned, lives as long as `row`, and every bit pattern is a number.
+    let row = unsafe { std::slice::from_raw_parts(row.bytes().as_ptr().cast::<f32>(), values) };
+    // SAFETY: as above.
+    let words = unsafe { std::slice::from_raw_parts(words.bytes().as_ptr().cast::<u32>(), values) };
+    for len in (0..70).chain(480..values) {
+        for (logits, mask) in [
+            (&row[values - len..], &words[values - len.div_ceil(32)..]),
+            (&row[..len], &words[values - len / 64..]),
+        ] {
+            for level in Level::all() {
+                let (mut maxima, mut sums, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+                for mask in [None, Some(mask)] {
+                    let best = level.greatest(logits, mask, &mut maxima);
+                    assert_eq!(best, Level::PLAIN.greatest(logits, mask, &mut Vec::new()));
+                    level.sums(logits, mask, 0.7, 1.0, &mut sums);
+                    level.reaching(logits, mask, &maxima, 0.5, &mut ids);
+                    assert!(ids.iter().all(|&id| (id as usize) < len));
+                }
+            }
+        }
+    }
+}

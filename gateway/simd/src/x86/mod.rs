@@ -8,8 +8,14 @@
 
 mod avx2;
 mod avx512;
+mod logits2;
+mod logits512;
 
-use crate::{Kind, Level, escape::Stop};
+use crate::{
+    Kind, Level,
+    escape::Stop,
+    logits::{GROUP, WORDS},
+};
 
 pub(crate) fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2")
@@ -44,6 +50,13 @@ door!(avx512_special, Avx512, avx512::special, (bytes: &[u8], at: usize) -> usiz
 door!(avx512_look, Avx512, avx512::look, (bytes: &[u8], at: usize) -> (usize, u64));
 door!(avx512_space, Avx512, avx512::space, (bytes: &[u8], at: usize) -> usize);
 door!(avx512_unescape, Avx512, avx512::unescape, (bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Stop>);
+
+door!(avx2_maxima, Avx2, logits2::maxima, (logits: &[f32], mask: Option<&[u32]>, out: &mut Vec<f32>) -> Option<usize>);
+door!(avx2_sums, Avx2, logits2::sums, (logits: &[f32], mask: Option<&[u32]>, best: f32, scale: f32, out: &mut Vec<f32>) -> ());
+door!(avx2_hits, Avx2, logits2::hits, (group: &[f32; GROUP], words: &[u32; WORDS], floor: f32) -> [u32; WORDS]);
+door!(avx512_maxima, Avx512, logits512::maxima, (logits: &[f32], mask: Option<&[u32]>, out: &mut Vec<f32>) -> Option<usize>);
+door!(avx512_sums, Avx512, logits512::sums, (logits: &[f32], mask: Option<&[u32]>, best: f32, scale: f32, out: &mut Vec<f32>) -> ());
+door!(avx512_hits, Avx512, logits512::hits, (group: &[f32; GROUP], words: &[u32; WORDS], floor: f32) -> [u32; WORDS]);
 
 /// Lanes with an even number.
 const EVEN: u64 = 0x5555_5555_5555_5555;
