@@ -26,7 +26,7 @@ use crate::{
     outbox::Outbox,
     pace::Pace,
     sample::Sampler,
-    sequence::{Address, Cut, Rules, Sequence},
+    sequence::{Address, Cut, Drawn, Rules, Sequence},
     stats::{Counters, add, add_time},
 };
 
@@ -121,11 +121,13 @@ pub(crate) struct Batch<S> {
     prefilling: Option<(usize, Sequence)>,
     ready: VecDeque<Sequence>,
     sampler: Sampler,
+    /// Words of a mask that is made for one draw.
+    words: Vec<u32>,
     outbox: Outbox,
     shared: Shared,
     tokens: Vec<u32>,
     lengths: Vec<u32>,
-    drawn: Vec<Drawn>,
+    drawn: Vec<Outcome>,
     /// Tokens that each place is to hold, while room is made for them.
     wanted: Vec<(usize, usize)>,
     run_time: Duration,
@@ -133,10 +135,9 @@ pub(crate) struct Batch<S> {
 }
 
 /// What a decode step gave a row.
-#[derive(Debug, Clone, Copy)]
-enum Drawn {
-    /// A new token; `None`: its logits are no numbers.
-    New(Option<u32>),
+enum Outcome {
+    /// A new token; `None`: see [`Sequence::why_none`].
+    New(Option<Drawn>),
     /// A token that the answer has already, computed once more.
     Known,
 }
@@ -166,6 +167,7 @@ impl<S: Steps> Batch<S> {
             prefilling: None,
             ready: VecDeque::new(),
             sampler: Sampler::default(),
+            words: Vec::new(),
             outbox,
             shared,
             tokens: Vec::with_capacity(extent.slots),
@@ -398,16 +400,16 @@ impl<S: Steps> Batch<S> {
         for (row, logits) in self.rows.iter_mut().zip(logits.chunks_exact(self.width)) {
             row.computed += 1;
             self.drawn.push(if row.repeat() {
-                Drawn::Known
+                Outcome::Known
             } else {
                 let logits = &logits[..self.drawable];
-                Drawn::New(self.sampler.draw(logits, &row.request.sampling, row.index()))
+                Outcome::New(row.draw(logits, &self.rules, &mut self.sampler, &mut self.words))
             });
         }
         self.sample_time += begun.elapsed();
-        for (row, &drawn) in self.rows.iter_mut().zip(&self.drawn) {
-            if let Drawn::New(token) = drawn {
-                advance(row, token, &self.rules, &mut self.outbox, &self.shared);
+        for (row, outcome) in self.rows.iter_mut().zip(self.drawn.drain(..)) {
+            if let Outcome::New(drawn) = outcome {
+                advance(row, drawn, &self.rules, &mut self.outbox, &self.shared);
             }
         }
         Ok(())
@@ -493,9 +495,9 @@ impl<S: Steps> Batch<S> {
             let begun = Instant::now();
             let row = if rows == Rows::All { count - 1 } else { 0 };
             let logits = &logits[row * self.width..][..self.drawable];
-            let token = self.sampler.draw(logits, &sequence.request.sampling, sequence.index());
+            let drawn = sequence.draw(logits, &self.rules, &mut self.sampler, &mut self.words);
             self.sample_time += begun.elapsed();
-            begin(sequence, token, &self.rules, &mut self.outbox, &self.shared);
+            begin(sequence, drawn, &self.rules, &mut self.outbox, &self.shared);
         }
         // A prompt that is told was cut in its own way.
         if rows != Rows::All {
@@ -615,7 +617,7 @@ fn piece(rest: usize, most: usize) -> Option<usize> {
 }
 
 /// The first token of a sequence.
-fn begin(sequence: &mut Sequence, token: Option<u32>, rules: &Rules, outbox: &mut Outbox, shared: &Shared) {
+fn begin(sequence: &mut Sequence, drawn: Option<Drawn>, rules: &Rules, outbox: &mut Outbox, shared: &Shared) {
     let event = Event::Started {
         input_tokens: sequence.prompt.len() as u32,
         cached_tokens: sequence.cached as u32,
@@ -636,22 +638,22 @@ fn begin(sequence: &mut Sequence, token: Option<u32>, rules: &Rules, outbox: &mu
         add(&shared.counters.finished, 1);
         return;
     }
-    advance(sequence, token, rules, outbox, shared);
+    advance(sequence, drawn, rules, outbox, shared);
 }
 
 /// One more token of a sequence: sends what it brought, and marks the sequence over if it ends.
-fn advance(sequence: &mut Sequence, token: Option<u32>, rules: &Rules, outbox: &mut Outbox, shared: &Shared) {
-    let Some(token) = token else {
-        fail(sequence, "the model's logits are not numbers", outbox, shared);
+fn advance(sequence: &mut Sequence, drawn: Option<Drawn>, rules: &Rules, outbox: &mut Outbox, shared: &Shared) {
+    let Some(drawn) = drawn else {
+        fail(sequence, sequence.why_none(), outbox, shared);
         return;
     };
-    let progress = sequence.take(token, rules);
+    let progress = sequence.take(drawn, rules);
     if !progress.text.is_empty() {
         let Address { ticket, mailbox, .. } = sequence.address;
         let event = Event::Text {
             text: progress.text,
             tokens: progress.tokens,
-            logprobs: Vec::new(),
+            logprobs: progress.logprobs,
         };
         let mail = Mail {
             ticket,

@@ -183,6 +183,7 @@ impl Engine {
             longest: prompts.vocabulary().text().longest(),
             prompts,
             context,
+            vocabulary: info.vocabulary,
             admission: Arc::clone(&admission),
             counters: Arc::clone(&counters),
             jobs: waiting,

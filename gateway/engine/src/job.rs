@@ -216,7 +216,8 @@ pub struct Generate {
     pub sampling: Sampling,
     /// Stop after this many tokens; `None`: when the context is full.
     pub max_tokens: Option<u32>,
-    /// Before this many tokens neither an end token nor a stop token is drawn, and stop texts do not count.
+    /// Before this many tokens neither an end token nor a stop token is drawn, unless the form of the answer leaves nothing
+    /// else, and stop texts do not count: the text of these tokens is not searched.
     pub min_tokens: u32,
     /// Texts at which to stop; none of them is part of the answer. None is empty.
     pub stop: Vec<String>,
@@ -346,7 +347,8 @@ pub struct Logprob {
     pub token: u32,
     /// The bytes that it stands for; perhaps part of a character, perhaps none.
     pub bytes: Vec<u8>,
-    /// Natural logarithm, at most 0; `None` for the first token of a prompt, which nothing precedes.
+    /// Natural logarithm, at most 0, and -9999 where the model gives the token no probability; `None` for the first token
+    /// of a prompt, which nothing precedes.
     pub logprob: Option<f32>,
     /// The most probable tokens, best first.
     pub top: Vec<(u32, Vec<u8>, f32)>,
@@ -399,7 +401,8 @@ pub enum Event {
     Text {
         /// The text.
         text: String,
-        /// How many tokens it stands for (several when deltas were joined).
+        /// How many tokens it stands for (several when deltas were joined): those of which some text is out by now, and was
+        /// not before. Tokens whose text a stop text has cut away are in none.
         tokens: u32,
         /// Of these tokens, if they were asked for.
         logprobs: Vec<Logprob>,

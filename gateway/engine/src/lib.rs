@@ -13,8 +13,10 @@ mod answer;
 mod batch;
 mod engine;
 mod extent;
+mod history;
 mod job;
 mod kv;
+mod logprob;
 mod memory;
 mod model;
 #[allow(unsafe_code)]

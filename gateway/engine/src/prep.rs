@@ -53,6 +53,8 @@ pub(crate) enum Inbox {
 pub(crate) struct Preparer {
     pub(crate) prompts: Arc<Prompts>,
     pub(crate) context: usize,
+    /// Ids of tokens are below this.
+    pub(crate) vocabulary: usize,
     /// Bytes of the longest token.
     pub(crate) longest: usize,
     pub(crate) admission: Arc<Admission>,
@@ -151,10 +153,31 @@ impl Preparer {
         }
     }
 
+    /// Refuses ids that no token has: what is said of them could not be honoured.
+    fn check_ids(&self, request: &Generate) -> Result<(), Event> {
+        let biased = request.sampling.logit_bias.iter().map(|&(token, _)| token);
+        let biased = biased.map(|token| (Part::LogitBias, token));
+        let stops = request.stop_tokens.iter().map(|&token| (Part::StopTokens, token));
+        match biased
+            .chain(stops)
+            .find(|&(_, token)| token as usize >= self.vocabulary)
+        {
+            None => Ok(()),
+            Some((part, token)) => {
+                let last = self.vocabulary - 1;
+                Err(self.refused(
+                    part,
+                    format!("{token} is no token of this model, whose last one is {last}"),
+                ))
+            }
+        }
+    }
+
     fn sequence(&self, address: Address, request: Generate) -> Result<Box<Sequence>, Event> {
         let Prompt::Chat(conversation) = &request.prompt else {
             return Err(self.refused(Part::Prompt, "only conversations are supported yet".into()));
         };
+        self.check_ids(&request)?;
         let prompt = self.encode(conversation)?;
         let length = prompt.ids.len();
         // One token of the answer has to fit as well.
@@ -218,6 +241,7 @@ mod tests {
         let preparer = Preparer {
             prompts: Arc::new(byte_prompts()),
             context: 100,
+            vocabulary: 300,
             longest: 1,
             admission: Arc::clone(&admission),
             counters: Arc::clone(&counters),
@@ -263,6 +287,51 @@ mod tests {
                 other => panic!("{other:?}"),
             }
             assert_eq!(prompt_tokens > 0, exact);
+        }
+    }
+
+    #[test]
+    fn ids_that_no_token_has_are_refused() {
+        let preparer = |vocabulary| Preparer {
+            vocabulary,
+            prompts: Arc::new(byte_prompts()),
+            context: 1000,
+            longest: 1,
+            admission: Arc::new(Admission::new(1, 1)),
+            counters: Arc::new(Counters::default()),
+            jobs: crossbeam_channel::bounded(1).1,
+            engine: crossbeam_channel::bounded(1).0,
+        };
+        /// Biased tokens, stop tokens, and what is refused, for which id.
+        type Case<'a> = (&'a [u32], &'a [u32], Option<(Part, &'a str)>);
+        let cases: [Case; 6] = [
+            (&[], &[], None),
+            (&[0, 299], &[299, 0], None),
+            (
+                &[299, 300],
+                &[],
+                Some((Part::LogitBias, "300 is no token of this model, whose last one is 299")),
+            ),
+            (&[], &[u32::MAX], Some((Part::StopTokens, "4294967295 is no token"))),
+            (&[301], &[302], Some((Part::LogitBias, "301 "))),
+            (&[1], &[300], Some((Part::StopTokens, "300 "))),
+        ];
+        for (biased, stops, want) in cases {
+            let mut request = Generate::new(Prompt::Chat(vec![Message::new(Role::User, "a")].into()));
+            request.sampling.logit_bias = biased.iter().map(|&token| (token, 1.0)).collect();
+            request.stop_tokens = stops.to_vec();
+            let (job, _handle) = job(0, "");
+            let job = Accepted {
+                kind: JobKind::Generate(Box::new(request)),
+                ..job
+            };
+            match (preparer(300).prepare(job), want) {
+                (Ok(_), None) => {}
+                (Err(Event::Refused { part, reason }), Some((wanted, words))) => {
+                    assert!(part == wanted && reason.starts_with(words), "{part:?}: {reason}");
+                }
+                (other, want) => panic!("{:?}, not {want:?}", other.err()),
+            }
         }
     }
 

@@ -1,120 +1,234 @@
 //! The next token from a row of logits.
 //!
-//! It knows nothing of batches: a draw depends on the logits, the job's own [`Sampling`] and the number of the token,
-//! and on nothing else. Invariant: equal inputs give equal tokens; ties go to the lowest id.
+//! It knows nothing of batches: a draw depends on the logits, the mask, the job's own [`Sampling`] and history, and the
+//! number of the token, and on nothing else. Invariant: equal inputs give equal tokens, on every processor; ties go to
+//! the lowest id; a token that the mask does not allow is never drawn.
 
 use std::cmp::Ordering;
 
-use crate::job::Sampling;
+use zerohop_simd::{BLOCK, Level, allows, floor_of_best, weight};
+
+use crate::{history::History, job::Sampling};
 
 /// Draws tokens; keeps its buffers between draws.
-#[derive(Default)]
 pub(crate) struct Sampler {
-    /// Probability weights by id.
-    weights: Vec<f32>,
-    /// Their sums, by blocks of [`BLOCK`].
-    sums: Vec<f64>,
+    level: Level,
+    /// What the scans say of the row: see [`Level::greatest`] and [`Level::sums`].
+    maxima: Vec<f32>,
+    sums: Vec<f32>,
+    /// The row with bias and penalties, where there are any.
+    edited: Vec<f32>,
+    ids: Vec<u32>,
     /// Logit and id, where the order matters.
     candidates: Vec<(f32, u32)>,
+    /// Of the first candidates.
+    weights: Vec<f32>,
 }
-
-/// Weights that are summed together first.
-const BLOCK: usize = 64;
 
 /// A nucleus is mostly small: so many candidates are sorted at first, then so many times more.
 const FIRST_NUCLEUS: usize = 64;
 const NUCLEUS_GROWTH: usize = 8;
 
-impl Sampler {
-    /// The token number `index` of a job (the first is 0). `None`: the row holds no number, the model is broken. NaN is
-    /// never drawn.
-    pub(crate) fn draw(&mut self, logits: &[f32], sampling: &Sampling, index: u64) -> Option<u32> {
-        let (best, best_logit) = greatest(logits)?;
+/// A row, and what its weights are relative to.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    logits: &'a [f32],
+    mask: Option<&'a [u32]>,
+    best: f32,
+    scale: f32,
+}
+
+impl Row<'_> {
+    fn weight(&self, logit: f32) -> f32 {
+        weight(logit, self.best, self.scale)
+    }
+
+    /// A logit below which no weight reaches this one. Generous, for rounding.
+    fn floor(&self, weight: f64) -> f32 {
+        let floor = f64::from(self.best) + (weight.ln() - 1e-4) / f64::from(self.scale);
+        (floor - floor.abs() * 1e-6) as f32
+    }
+}
+
+/// Which tokens are kept, of those that the mask allows: the first ones in the order of their probability.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Filter {
+    /// So many at most.
+    pub(crate) top_k: Option<usize>,
+    /// As many as have this share of the probability of what `top_k` keeps; ∞: all of it.
+    pub(crate) share: f64,
+    /// Those with at least this weight.
+    pub(crate) min_p: f32,
+}
+
+/// How a row is drawn from, once its best logit is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Way {
+    /// The best token.
+    Greedy,
+    /// Any token; the number multiplies logits.
+    All(f32),
+    /// One of the best; the number multiplies logits.
+    Best(f32, Filter),
+}
+
+impl Way {
+    /// Of `width` tokens, the best of which has this logit.
+    pub(crate) fn of(sampling: &Sampling, width: usize, best: f32) -> Self {
         // Below a temperature that f32 can invert, only the best has any weight.
         let scale = sampling.temperature.recip();
-        let greedy = sampling.temperature <= 0.0 || !scale.is_finite() || best_logit == f32::INFINITY;
         let top_k = match sampling.top_k {
-            Some(k) if k > 0 && (k as usize) < logits.len() => Some(k as usize),
+            Some(k) if k > 0 && (k as usize) < width => Some(k as usize),
             _ => None,
         };
-        if greedy || top_k == Some(1) || sampling.top_p <= 0.0 {
-            return Some(best);
+        let greedy = sampling.temperature <= 0.0 || !scale.is_finite() || best == f32::INFINITY;
+        if greedy || top_k == Some(1) || sampling.top_p <= 0.0 || sampling.min_p > 1.0 {
+            return Self::Greedy;
         }
-        let uniform = uniform(sampling.seed, index);
-        let total = self.weigh(logits, best_logit, scale);
-        let nucleus = sampling.top_p < 1.0;
-        if top_k.is_none() && !nucleus {
-            return Some(self.pick_from_all(uniform * total));
+        let share = if sampling.top_p < 1.0 {
+            f64::from(sampling.top_p)
+        } else {
+            f64::INFINITY
+        };
+        let min_p = sampling.min_p.max(0.0);
+        if top_k.is_none() && share == f64::INFINITY && min_p == 0.0 {
+            return Self::All(scale);
         }
-        let share = if nucleus { f64::from(sampling.top_p) } else { 1.0 };
-        Some(self.draw_from_best(logits, total, top_k, share, uniform))
+        Self::Best(scale, Filter { top_k, share, min_p })
+    }
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self::at(Level::best())
+    }
+}
+
+impl Sampler {
+    /// With the instructions of this level; they make no difference to what is drawn.
+    pub(crate) fn at(level: Level) -> Self {
+        Self {
+            level,
+            maxima: Vec::new(),
+            sums: Vec::new(),
+            edited: Vec::new(),
+            ids: Vec::new(),
+            candidates: Vec::new(),
+            weights: Vec::new(),
+        }
     }
 
-    /// The weight of every id, `exp((logit - best) / temperature)`, so that the best has weight 1. Returns their sum.
-    fn weigh(&mut self, logits: &[f32], best: f32, scale: f32) -> f64 {
-        self.weights.clear();
-        self.sums.clear();
-        self.weights
-            .extend(logits.iter().map(|&logit| exp((logit - best) * scale)));
-        self.sums.extend(self.weights.chunks(BLOCK).map(sum));
-        self.sums.iter().sum()
+    /// The token number `index` of a job (the first is 0). `mask` has a bit for each token that may be drawn, lowest
+    /// first; tokens beyond its end may not. `None`: no allowed logit is a number above -∞, so either nothing is allowed
+    /// or the model is broken. NaN is never drawn.
+    pub(crate) fn draw(
+        &mut self,
+        logits: &[f32],
+        mask: Option<&[u32]>,
+        sampling: &Sampling,
+        history: &History,
+        index: u64,
+    ) -> Option<u32> {
+        let mut edited = std::mem::take(&mut self.edited);
+        let logits = edit(logits, sampling, history, &mut edited);
+        let token = self.draw_edited(logits, mask, sampling, index);
+        self.edited = edited;
+        token
     }
 
-    /// The id at which the sum of weights, in the order of ids, passes `target`.
-    fn pick_from_all(&self, target: f64) -> u32 {
-        let mut before = 0.0;
-        let mut block = 0;
-        for (index, &sum) in self.sums.iter().enumerate() {
-            if sum > 0.0 {
-                block = index;
-                if before + sum > target {
-                    break;
-                }
-            }
-            before += sum;
-        }
+    fn draw_edited(&mut self, logits: &[f32], mask: Option<&[u32]>, sampling: &Sampling, index: u64) -> Option<u32> {
+        let (id, best) = self.level.greatest(logits, mask, &mut self.maxima)?;
+        let row = |scale| Row {
+            logits,
+            mask,
+            best,
+            scale,
+        };
+        let chance = uniform(sampling.seed, index);
+        Some(match Way::of(sampling, logits.len(), best) {
+            Way::Greedy => id,
+            Way::All(scale) => self.draw_from_all(&row(scale), chance),
+            Way::Best(scale, filter) => self.draw_from_best(&row(scale), filter, chance),
+        })
+    }
+
+    /// The sums of weights by blocks, and their sum.
+    fn weigh(&mut self, row: &Row) -> f64 {
+        self.level
+            .sums(row.logits, row.mask, row.best, row.scale, &mut self.sums);
+        self.sums.iter().map(|&sum| f64::from(sum)).sum()
+    }
+
+    /// The id at which the sum of weights, in the order of ids, passes the share `chance` of all.
+    fn draw_from_all(&mut self, row: &Row, chance: f64) -> u32 {
+        let target = self.weigh(row) * chance;
+        let (block, before) = pick(&self.sums, target);
         let start = block * BLOCK;
-        let end = (start + BLOCK).min(self.weights.len());
-        // Rounding may leave the target behind the last block: then it is the last id of weight in it.
-        let within = pick(self.weights[start..end].iter().copied(), target - before);
-        (start + within) as u32
+        let block = row.logits[start..].iter().take(BLOCK).enumerate();
+        self.weights.clear();
+        self.weights
+            .extend(block.map(|(at, &logit)| match allows(row.mask, start + at) {
+                true => row.weight(logit),
+                false => 0.0,
+            }));
+        (start + pick(&self.weights, target - before).0) as u32
     }
 
-    /// The best ids first, as many as `top_k` and then `share` (of what `top_k` left) keep.
-    fn draw_from_best(&mut self, logits: &[f32], total: f64, top_k: Option<usize>, share: f64, uniform: f64) -> u32 {
-        // All ids below this together weigh less than the nucleus may leave out, so none of them is in it. The margin
-        // is for rounding.
-        let floor = match top_k {
-            None => ((1.0 - share) * total / logits.len() as f64 * 0.999) as f32,
-            Some(_) => 0.0,
+    /// The best ids first, as many as the filter keeps.
+    fn draw_from_best(&mut self, row: &Row, filter: Filter, chance: f64) -> u32 {
+        let wanted = self.gather(row, filter);
+        let limit = filter.top_k.unwrap_or(usize::MAX).min(self.candidates.len());
+        let mut sorted = self.sort_best(filter.top_k.unwrap_or(FIRST_NUCLEUS));
+        let wanted = match filter.top_k {
+            Some(_) if filter.share < f64::INFINITY => {
+                let kept = self.candidates[..limit].iter();
+                filter.share * kept.map(|&(logit, _)| f64::from(row.weight(logit))).sum::<f64>()
+            }
+            _ => wanted,
         };
-        self.candidates.clear();
-        let ids = self.weights.iter().zip(logits).zip(0u32..);
-        let kept = ids.filter(|((weight, logit), _)| **weight >= floor && !logit.is_nan());
-        self.candidates.extend(kept.map(|((_, &logit), id)| (logit, id)));
-        let limit = top_k.unwrap_or(usize::MAX).min(self.candidates.len());
-        let mut sorted = self.sort_best(top_k.unwrap_or(FIRST_NUCLEUS));
-        let total = match top_k {
-            None => total,
-            Some(_) => self.candidates[..limit]
-                .iter()
-                .map(|&(_, id)| f64::from(self.weight(id)))
-                .sum(),
-        };
-        let (mut kept, mut mass) = (0, 0.0);
-        while kept < limit && (mass < share * total || share >= 1.0) {
-            if kept == sorted {
+        let mut mass = 0.0;
+        self.weights.clear();
+        while self.weights.len() < limit && mass < wanted {
+            if self.weights.len() == sorted {
                 sorted = self.sort_best(sorted * NUCLEUS_GROWTH);
             }
-            mass += f64::from(self.weight(self.candidates[kept].1));
-            kept += 1;
+            let weight = row.weight(self.candidates[self.weights.len()].0);
+            if weight < filter.min_p {
+                break;
+            }
+            mass += f64::from(weight);
+            self.weights.push(weight);
         }
-        let kept = &self.candidates[..kept.max(1)];
-        kept[pick(kept.iter().map(|&(_, id)| self.weight(id)), uniform * mass)].1
+        self.candidates[pick(&self.weights, chance * mass).0].1
     }
 
-    fn weight(&self, id: u32) -> f32 {
-        self.weights[id as usize]
+    /// Makes all ids candidates that the filter may keep. Returns how much weight it keeps of all, where `top_k` does
+    /// not limit it.
+    fn gather(&mut self, row: &Row, filter: Filter) -> f64 {
+        let by_weight = if filter.min_p > 0.0 {
+            row.floor(filter.min_p.into())
+        } else {
+            f32::NEG_INFINITY
+        };
+        let (floor, wanted) = match filter.top_k {
+            // `min_p` does not count before `top_p` has had its share.
+            Some(k) if filter.share < f64::INFINITY => (floor_of_best(&self.maxima, k), 0.0),
+            Some(k) => (floor_of_best(&self.maxima, k).max(by_weight), f64::INFINITY),
+            None if filter.share < f64::INFINITY => {
+                let total = self.weigh(row);
+                // All ids below this together weigh less than the nucleus may leave out, so none of them is in it.
+                let floor = row.floor((1.0 - filter.share) * total / row.logits.len() as f64);
+                (floor.max(by_weight), filter.share * total)
+            }
+            None => (by_weight, f64::INFINITY),
+        };
+        self.ids.clear();
+        self.level
+            .reaching(row.logits, row.mask, &self.maxima, floor, &mut self.ids);
+        self.candidates.clear();
+        self.candidates
+            .extend(self.ids.iter().map(|&id| (row.logits[id as usize], id)));
+        wanted
     }
 
     /// Brings the best `count` candidates to the front, in order. Returns how many are.
@@ -128,30 +242,49 @@ impl Sampler {
     }
 }
 
-/// Higher logit first, then lower id: a total order, so that sorting in parts gives the same as sorting all.
-fn better(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
-    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
-}
-
-/// The sum of a block, in lanes of their own so that it becomes vector code.
-fn sum(block: &[f32]) -> f64 {
-    let (chunks, rest) = block.as_chunks::<8>();
-    let mut lanes = [0.0f32; 8];
-    for chunk in chunks {
-        for (lane, &weight) in lanes.iter_mut().zip(chunk) {
-            *lane += weight;
+/// The row with bias and penalties, in `edited`; the row itself if there are none.
+fn edit<'a>(logits: &'a [f32], sampling: &Sampling, history: &History, edited: &'a mut Vec<f32>) -> &'a [f32] {
+    if sampling.logit_bias.is_empty() && history.counts().is_empty() {
+        return logits;
+    }
+    edited.clear();
+    edited.extend_from_slice(logits);
+    for &(token, bias) in &sampling.logit_bias {
+        if let Some(logit) = edited.get_mut(token as usize) {
+            *logit += bias;
         }
     }
-    lanes.iter().chain(rest).map(|&weight| f64::from(weight)).sum()
+    for &(token, count) in history.counts() {
+        let Some(logit) = edited.get_mut(token as usize) else {
+            continue;
+        };
+        if *logit > 0.0 {
+            *logit /= sampling.repetition_penalty;
+        } else {
+            *logit *= sampling.repetition_penalty;
+        }
+        *logit -= sampling.frequency_penalty * count as f32;
+        if count > 0 {
+            *logit -= sampling.presence_penalty;
+        }
+    }
+    edited
 }
 
-/// The index at which the running sum passes `target`, or else the last one. Never one of weight 0.
-fn pick(weights: impl Iterator<Item = f32>, target: f64) -> usize {
-    let (mut sum, mut last) = (0.0, 0);
-    for (index, weight) in weights.enumerate() {
+/// Higher logit first, then lower id: a total order, so that sorting in parts gives the same as sorting all. Zeros are
+/// equal, whatever their sign.
+pub(crate) fn better(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
+    (b.0 + 0.0).total_cmp(&(a.0 + 0.0)).then(a.1.cmp(&b.1))
+}
+
+/// The index at which the running sum passes `target`, and the sum before it. Never one of weight 0: if rounding leaves
+/// the target behind the last one, it is the last that has any.
+fn pick(weights: &[f32], target: f64) -> (usize, f64) {
+    let (mut sum, mut last) = (0.0, (0, 0.0));
+    for (index, &weight) in weights.iter().enumerate() {
         if weight > 0.0 {
+            last = (index, sum);
             sum += f64::from(weight);
-            last = index;
             if sum > target {
                 break;
             }
@@ -160,58 +293,9 @@ fn pick(weights: impl Iterator<Item = f32>, target: f64) -> usize {
     last
 }
 
-/// e^x for x ≤ 0, within 3e-7 of it; 0 below -87 and for NaN.
-///
-/// Plain arithmetic instead of the system's `expf`: it becomes vector code, and gives the same bits on every machine.
-/// 2^t with t = x·log2(e) is split into a whole power, which is added to the exponent bits, and 2^r with |r| ≤ ½ by its
-/// Taylor series to degree 7.
-fn exp(x: f32) -> f32 {
-    // Adding 1.5 × 2^23 rounds to a whole number and leaves it in the lowest bits.
-    const ROUND: f32 = 12_582_912.0;
-    const SERIES: [f32; 8] = [
-        1.0,
-        std::f32::consts::LN_2,
-        0.240_226_5,
-        0.055_504_11,
-        0.009_618_129,
-        0.001_333_355_8,
-        0.000_154_035_3,
-        0.000_015_252_734,
-    ];
-    let t = x * std::f32::consts::LOG2_E;
-    let rounded = t + ROUND;
-    let r = t - (rounded - ROUND);
-    let series = SERIES
-        .iter()
-        .rev()
-        .fold(0.0f32, |sum, coefficient| sum * r + coefficient);
-    let power = f32::from_bits(series.to_bits().wrapping_add(rounded.to_bits() << 23));
-    if x >= -87.0 { power } else { 0.0 }
-}
-
-/// The greatest logit and the lowest id that has it. `None` if there is no number above -∞.
-fn greatest(logits: &[f32]) -> Option<(u32, f32)> {
-    // Lanes of their own, so that the compiler makes vector code. A comparison with NaN keeps what was there.
-    const LANES: usize = 16;
-    let greater = |a: f32, b: f32| if b > a { b } else { a };
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    for chunk in chunks {
-        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
-            *lane = greater(*lane, logit);
-        }
-    }
-    let best = lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, greater);
-    if best == f32::NEG_INFINITY {
-        return None;
-    }
-    let id = logits.iter().position(|&logit| logit == best)?;
-    Some((id as u32, best))
-}
-
 /// A number in [0, 1) that depends on the seed and the token's number alone: SplitMix64's finaliser (Steele, Lea and
 /// Flood 2014) over the counter, with the seed mixed first so that neighbouring seeds share nothing.
-fn uniform(seed: u64, index: u64) -> f64 {
+pub(crate) fn uniform(seed: u64, index: u64) -> f64 {
     const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
     let state = mix(seed.wrapping_add(GOLDEN)).wrapping_add(index.wrapping_add(1).wrapping_mul(GOLDEN));
     (mix(state) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)

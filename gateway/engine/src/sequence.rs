@@ -4,6 +4,7 @@
 //! in whatever steps they come.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,8 +13,11 @@ use std::{
 };
 
 use crate::{
-    job::{Echo, Finish, Generate, Ticket, Usage},
+    history::History,
+    job::{Echo, Finish, Generate, Logprob, Ticket, Usage},
+    logprob,
     model::{TextStream, TextTable},
+    sample::Sampler,
     stop::Stops,
 };
 
@@ -75,20 +79,35 @@ pub(crate) struct Sequence {
     pub(crate) waiting_text: Option<u64>,
     /// The tokens of the answer.
     answer: Vec<u32>,
-    /// Tokens that no delta has stood for yet.
-    untold: u32,
+    /// What the penalties count.
+    history: History,
+    /// Tokens that no delta has stood for yet: where the text of each begins, and its log probability if it is told.
+    untold: VecDeque<(usize, Option<Logprob>)>,
+    /// Bytes of text that the tokens gave, and of those that were let out.
+    written: usize,
+    told: usize,
     stream: TextStream,
     stops: Stops,
     decoded: String,
 }
 
+/// A token of the answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Drawn {
+    pub(crate) token: u32,
+    /// If it was asked for.
+    pub(crate) logprob: Option<Logprob>,
+}
+
 /// What a token brought.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Progress {
     /// Text that is certain now, perhaps none.
     pub(crate) text: String,
     /// How many tokens it stands for.
     pub(crate) tokens: u32,
+    /// Theirs, if they were asked for.
+    pub(crate) logprobs: Vec<Logprob>,
     /// Why the answer is complete.
     pub(crate) finish: Option<Finish>,
 }
@@ -96,6 +115,7 @@ pub(crate) struct Progress {
 impl Sequence {
     pub(crate) fn new(address: Address, prompt: Vec<u32>, mut request: Generate, stream: TextStream) -> Self {
         let stops = Stops::new(std::mem::take(&mut request.stop));
+        let history = History::new(&request.sampling, &prompt);
         Self {
             admitted: address.accepted,
             address,
@@ -109,7 +129,10 @@ impl Sequence {
             cached: 0,
             waiting_text: None,
             answer: Vec::new(),
-            untold: 0,
+            history,
+            untold: VecDeque::new(),
+            written: 0,
+            told: 0,
             stream,
             stops,
             decoded: String::new(),
@@ -119,11 +142,6 @@ impl Sequence {
     /// Whether no token is wanted at all.
     pub(crate) fn wants_none(&self) -> bool {
         self.request.max_tokens == Some(0)
-    }
-
-    /// Number of the next token of the answer, from 0.
-    pub(crate) fn index(&self) -> u64 {
-        self.answer.len() as u64
     }
 
     fn generated(&self) -> u32 {
@@ -142,39 +160,122 @@ impl Sequence {
         token.map(|&token| self.next = token).is_some()
     }
 
-    /// Takes the next token of the answer.
-    pub(crate) fn take(&mut self, token: u32, rules: &Rules) -> Progress {
-        let mut progress = Progress::default();
-        if rules.ends.contains(&token) {
-            progress.finish = Some(self.end(Finish::EndOfTurn, &mut progress.text));
+    /// The next token of the answer, from its row of logits. `words` is room for a mask. `None`: see [`Sampler::draw`].
+    pub(crate) fn draw(
+        &self,
+        logits: &[f32],
+        rules: &Rules,
+        sampler: &mut Sampler,
+        words: &mut Vec<u32>,
+    ) -> Option<Drawn> {
+        let mask = self.mask(None, logits.len(), rules, words);
+        let index = self.answer.len() as u64;
+        let token = sampler.draw(logits, mask, &self.request.sampling, &self.history, index)?;
+        let of = |top| logprob::of(logits, token, top as usize, &rules.text);
+        Some(Drawn {
+            token,
+            logprob: self.request.logprobs.map(of),
+        })
+    }
+
+    /// The tokens that may come next, one bit each; `None`: all `width`. `constraint` is what the form of the answer
+    /// allows; where it leaves nothing but an end, the answer may end before its least length.
+    fn mask<'a>(
+        &self,
+        constraint: Option<&'a [u32]>,
+        width: usize,
+        rules: &Rules,
+        words: &'a mut Vec<u32>,
+    ) -> Option<&'a [u32]> {
+        if self.may_end() {
+            return constraint;
+        }
+        words.clear();
+        match constraint {
+            Some(allowed) => words.extend_from_slice(allowed),
+            None => words.resize(width.div_ceil(32), u32::MAX),
+        }
+        for &end in rules.ends.iter().chain(&self.request.stop_tokens) {
+            if let Some(word) = words.get_mut(end as usize / 32) {
+                *word &= !(1 << (end % 32));
+            }
+        }
+        match constraint {
+            Some(allowed) if words.iter().all(|&word| word == 0) => Some(allowed),
+            _ => Some(words),
+        }
+    }
+
+    /// Why [`Sequence::draw`] gave nothing.
+    pub(crate) fn why_none(&self) -> &'static str {
+        if self.may_end() {
+            "the model's logits are not numbers"
         } else {
-            self.next = token;
-            self.answer.push(token);
-            self.untold += 1;
-            self.decoded.clear();
-            self.stream.push(rules.text.get(token), &mut self.decoded);
-            let stopped = self.stops.push(&self.decoded, &mut progress.text);
-            progress.finish = match stopped {
-                Some(text) => Some(Finish::Stop(text)),
-                None if self.request.max_tokens == Some(self.generated()) => {
-                    Some(self.end(Finish::MaxTokens, &mut progress.text))
-                }
-                None if self.prompt.len() + self.answer.len() >= rules.context => {
-                    Some(self.end(Finish::ContextFull, &mut progress.text))
-                }
-                None => None,
-            };
+            "the model's logits are not numbers, or all its tokens are ends"
         }
-        if !progress.text.is_empty() {
-            progress.tokens = std::mem::take(&mut self.untold);
+    }
+
+    /// Whether the answer has its least length.
+    fn may_end(&self) -> bool {
+        self.generated() >= self.request.min_tokens
+    }
+
+    /// Takes the next token of the answer.
+    pub(crate) fn take(&mut self, drawn: Drawn, rules: &Rules) -> Progress {
+        let mut progress = Progress::default();
+        let token = drawn.token;
+        if rules.ends.contains(&token) && !self.request.ignore_eos {
+            progress.finish = Some(self.end(Finish::EndOfTurn, &mut progress.text));
+        } else if self.request.stop_tokens.contains(&token) {
+            progress.finish = Some(self.end(Finish::StopToken(token), &mut progress.text));
+        } else {
+            progress.finish = self.append(drawn, rules, &mut progress.text);
         }
+        self.tell(&mut progress);
         progress
+    }
+
+    /// A token that is part of the answer.
+    fn append(&mut self, drawn: Drawn, rules: &Rules, out: &mut String) -> Option<Finish> {
+        let searched = self.may_end();
+        self.next = drawn.token;
+        self.answer.push(drawn.token);
+        self.history.push(drawn.token);
+        self.untold.push_back((self.written, drawn.logprob));
+        self.decoded.clear();
+        self.stream.push(rules.text.get(drawn.token), &mut self.decoded);
+        self.written += self.decoded.len();
+        let stopped = if searched {
+            self.stops.push(&self.decoded, out)
+        } else {
+            out.push_str(&self.decoded);
+            None
+        };
+        match stopped {
+            Some(text) => Some(Finish::Stop(text)),
+            None if self.request.max_tokens == Some(self.generated()) => Some(self.end(Finish::MaxTokens, out)),
+            None if self.prompt.len() + self.answer.len() >= rules.context => Some(self.end(Finish::ContextFull, out)),
+            None => None,
+        }
+    }
+
+    /// Counts the tokens for which the new text stands: all that begin within what is let out by now.
+    fn tell(&mut self, progress: &mut Progress) {
+        if progress.text.is_empty() {
+            return;
+        }
+        self.told += progress.text.len();
+        while let Some((_, logprob)) = self.untold.pop_front_if(|(begin, _)| *begin < self.told) {
+            progress.tokens += 1;
+            progress.logprobs.extend(logprob);
+        }
     }
 
     /// Lets out what was held back. An unfinished character becomes U+FFFD, which may complete a stop text.
     fn end(&mut self, finish: Finish, out: &mut String) -> Finish {
         self.decoded.clear();
         self.stream.finish(&mut self.decoded);
+        self.written += self.decoded.len();
         if let Some(text) = self.stops.push(&self.decoded, out) {
             return Finish::Stop(text);
         }
@@ -190,3 +291,7 @@ impl Sequence {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "sequence_tests.rs"]
+mod tests;

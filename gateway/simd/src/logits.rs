@@ -112,6 +112,26 @@ impl Level {
     }
 }
 
+/// The highest floor known from `maxima` that at least `count` allowed logits reach; -∞ if there may be fewer.
+///
+/// Each of the maxima is a logit of its own, so as many of them as are wanted are a beginning of the best ones.
+#[must_use]
+pub fn floor_of_best(maxima: &[f32], count: usize) -> f32 {
+    // Where there are many, the greatest of each group are enough, and quicker to look through.
+    let coarse = maxima.len() / LANES >= 8 * count;
+    let mut greatest: Vec<f32> = match coarse {
+        true => maxima
+            .chunks(LANES)
+            .map(|lanes| lanes.iter().copied().fold(f32::NEG_INFINITY, greater))
+            .collect(),
+        false => maxima.to_vec(),
+    };
+    let Some(last) = count.checked_sub(1).filter(|&last| last < greatest.len()) else {
+        return f32::NEG_INFINITY;
+    };
+    *greatest.select_nth_unstable_by(last, |a, b| b.total_cmp(a)).1
+}
+
 /// Whether a mask allows this token; without a mask every one is.
 #[must_use]
 #[inline]

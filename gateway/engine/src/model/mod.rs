@@ -446,4 +446,15 @@ pub(crate) mod tests {
         let pieces = ('a'..='z').cycle().take(count).map(|letter| Some(letter.to_string()));
         TextTable::new(&Decoding::ByteLevel, pieces).expect("a small table")
     }
+
+    /// A table in which each of the first 256 tokens is its byte, but for these, which have no text.
+    pub(crate) fn bytes(silent: &[u32]) -> TextTable {
+        let decoding = Decoding::Pieces {
+            replace: Vec::new(),
+            bytes: true,
+            strip: 0,
+        };
+        let pieces = (0..=255u32).map(|byte| (!silent.contains(&byte)).then(|| format!("<0x{byte:02X}>")));
+        TextTable::new(&decoding, pieces).expect("a small table")
+    }
 }
