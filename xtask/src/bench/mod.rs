@@ -5,6 +5,7 @@
 
 mod http;
 mod load;
+mod mask;
 mod memory;
 mod parse;
 pub(crate) mod report;
@@ -33,6 +34,10 @@ pub(crate) enum Bench {
     ///
     /// Needs Debian's package util-linux (taskset).
     Parse(parse::Options),
+    /// Masks and greedy sampling over rows of logits, by every set of instructions
+    ///
+    /// Needs Debian's package util-linux (taskset).
+    Mask(mask::Options),
 }
 
 /// Measures.
@@ -42,6 +47,7 @@ pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
         Bench::Memory(options) => memory::bench(place, options),
         Bench::Zc(options) => zero_copy::bench(place, options),
         Bench::Parse(options) => parse::bench(place, options),
+        Bench::Mask(options) => mask::bench(place, options),
     }
 }
 
