@@ -13,6 +13,7 @@ mod answer;
 mod batch;
 mod engine;
 mod extent;
+mod head;
 mod history;
 mod job;
 mod kv;

@@ -7,7 +7,7 @@ use zerohop_simd::{Level, floor_of_best};
 use crate::{job::Logprob, model::TextTable, sample::better};
 
 /// What is told of a token that the model holds for impossible: a number, since JSON has no infinity.
-const LEAST: f32 = -9999.0;
+pub(crate) const LEAST: f32 = -9999.0;
 
 /// The log probability of `token` and those of the `top` best ones, best first, of equal ones the lowest id first. Costs
 /// one pass over the row for the sum, and for `top` another over its few best groups.

@@ -277,17 +277,18 @@ pub(crate) fn better(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
     (b.0 + 0.0).total_cmp(&(a.0 + 0.0)).then(a.1.cmp(&b.1))
 }
 
-/// The index at which the running sum passes `target`, and the sum before it. Never one of weight 0: if rounding leaves
-/// the target behind the last one, it is the last that has any.
+/// The index at which the running sum passes `target`, and the sum before it. If rounding leaves the target behind the
+/// last one, it is the last that makes the sum grow; so never one of weight 0.
 fn pick(weights: &[f32], target: f64) -> (usize, f64) {
     let (mut sum, mut last) = (0.0, (0, 0.0));
     for (index, &weight) in weights.iter().enumerate() {
-        if weight > 0.0 {
+        let next = sum + f64::from(weight);
+        if next > sum {
             last = (index, sum);
-            sum += f64::from(weight);
-            if sum > target {
-                break;
-            }
+            sum = next;
+        }
+        if sum > target {
+            break;
         }
     }
     last

@@ -7,6 +7,11 @@ impl Sampler {
     fn free(&mut self, logits: &[f32], how: &Sampling, index: u64) -> Option<u32> {
         self.draw(logits, None, how, &History::default(), index)
     }
+
+    /// How many tokens the last draw from the best kept.
+    pub(crate) fn kept(&self) -> usize {
+        self.weights.len()
+    }
 }
 
 fn sampling(temperature: f32, top_p: f32, top_k: Option<u32>, seed: u64) -> Sampling {

@@ -20,7 +20,7 @@ mod x86;
 
 pub use escape::Stop;
 pub use finder::Finder;
-pub use logits::{BLOCK, allows, floor_of_best, weight};
+pub use logits::{BLOCK, LEAST_EXPONENT, SERIES, allows, floor_of_best, weight};
 
 /// A set of instructions that this processor has: only a check of it makes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

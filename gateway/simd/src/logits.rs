@@ -24,14 +24,14 @@ pub const BLOCK: usize = 64;
 /// Sums of a group.
 pub(crate) const BLOCKS: usize = GROUP / BLOCK;
 
-/// Below this, weights are 0: it is about where f32 has no normal numbers any more.
-pub(crate) const LEAST_EXPONENT: f32 = -87.0;
+/// Exponents of [`weight`] below this give 0: it is about where f32 has no normal numbers any more.
+pub const LEAST_EXPONENT: f32 = -87.0;
 
 /// Adding it rounds to a whole number, which is then in the lowest bits: 1.5 × 2^23.
 pub(crate) const ROUND: f32 = 12_582_912.0;
 
-/// 2^x for |x| ≤ ½, by Taylor; highest power first.
-pub(crate) const SERIES: [f32; 8] = [
+/// 2^x for |x| ≤ ½ as [`weight`] takes it, by Taylor; highest power first.
+pub const SERIES: [f32; 8] = [
     0.000_015_252_734,
     0.000_154_035_3,
     0.001_333_355_8,

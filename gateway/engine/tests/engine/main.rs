@@ -2,6 +2,7 @@
 
 mod batching;
 mod damage;
+mod drawing;
 mod service;
 mod skip;
 mod support;
