@@ -19,6 +19,7 @@ use std::{
 
 use crate::{
     admission::Admission,
+    calls::split::Piece,
     extent::Extent,
     job::{Event, Mail},
     memory::Memory,
@@ -26,7 +27,7 @@ use crate::{
     outbox::Outbox,
     pace::Pace,
     sample::Sampler,
-    sequence::{Address, Cut, Drawn, Rules, Sequence},
+    sequence::{Address, Cut, Drawn, Progress, Rules, Sequence},
     stats::{Counters, add, add_time},
 };
 
@@ -647,17 +648,15 @@ fn advance(sequence: &mut Sequence, drawn: Option<Drawn>, rules: &Rules, outbox:
         fail(sequence, sequence.why_none(), outbox, shared);
         return;
     };
-    let progress = sequence.take(drawn, rules);
-    if !progress.text.is_empty() {
+    let mut progress = sequence.take(drawn, rules);
+    let first = std::mem::take(&mut progress.text);
+    let first = (!first.is_empty()).then_some(Piece::Text(first));
+    let more = std::mem::take(&mut progress.more);
+    for piece in first.into_iter().chain(more) {
         let Address { ticket, mailbox, .. } = sequence.address;
-        let event = Event::Text {
-            text: progress.text,
-            tokens: progress.tokens,
-            logprobs: progress.logprobs,
-        };
         let mail = Mail {
             ticket,
-            event,
+            event: told(piece, &mut progress),
             at: Instant::now(),
         };
         sequence.waiting_text = outbox.send(mailbox, mail, sequence.waiting_text);
@@ -666,6 +665,23 @@ fn advance(sequence: &mut Sequence, drawn: Option<Drawn>, rules: &Rules, outbox:
         let usage = sequence.usage();
         close(sequence, Event::Finished { finish, usage }, outbox, shared);
         add(&shared.counters.finished, 1);
+    }
+}
+
+/// A piece of an answer as an event. The first that can says which tokens they all stand for.
+fn told(piece: Piece, progress: &mut Progress) -> Event {
+    let tokens = &mut progress.tokens;
+    match piece {
+        Piece::Call(name) => Event::Call { name },
+        Piece::Text(text) => Event::Text {
+            text,
+            tokens: std::mem::take(tokens),
+            logprobs: std::mem::take(&mut progress.logprobs),
+        },
+        Piece::Arguments(text) => Event::Arguments {
+            text,
+            tokens: std::mem::take(tokens),
+        },
     }
 }
 

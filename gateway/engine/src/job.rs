@@ -119,6 +119,17 @@ pub struct Conversation {
     pub tools: Tools,
 }
 
+impl Conversation {
+    /// Bytes of all that a client wrote into it.
+    pub(crate) fn bytes(&self) -> usize {
+        let call = |call: &ToolCall| call.id.len() + call.name.len() + call.arguments.len();
+        let message = |message: &Message| message.content.len() + message.calls.iter().map(call).sum::<usize>();
+        let tool = |tool: &Tool| tool.name.len() + tool.description.len() + tool.parameters.len();
+        let tools = self.tools.list.iter().map(tool).sum::<usize>();
+        self.messages.iter().map(message).sum::<usize>() + tools
+    }
+}
+
 impl From<Vec<Message>> for Conversation {
     fn from(messages: Vec<Message>) -> Self {
         Self {

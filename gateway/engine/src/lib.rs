@@ -11,6 +11,7 @@
 mod admission;
 mod answer;
 mod batch;
+mod calls;
 mod engine;
 mod extent;
 mod head;

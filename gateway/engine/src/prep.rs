@@ -13,7 +13,8 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::{
     admission::Admission,
-    job::{Conversation, Event, Generate, Job, JobKind, Mail, Part, Prompt},
+    calls::{self, split::Splitter},
+    job::{Conversation, Event, Form, Generate, Job, JobKind, Mail, Part, Prompt, Tools},
     model::{Encoded, Prompts},
     sequence::{Address, Sequence},
     stats::{Counters, add},
@@ -107,7 +108,7 @@ impl Preparer {
     /// counted. Tokenising megabytes takes seconds, in which others would wait for this thread. Judged by the messages: a
     /// template that drops most of such a message is not foreseen.
     fn refuse_hopeless(&self, conversation: &Conversation) -> Result<(), Event> {
-        let bytes: usize = conversation.messages.iter().map(|message| message.content.len()).sum();
+        let bytes = conversation.bytes();
         let at_least = bytes / self.longest;
         if bytes <= EXACT_BYTES || at_least <= self.context {
             return Ok(());
@@ -136,7 +137,7 @@ impl Preparer {
     fn encode(&self, conversation: &Conversation) -> Result<Encoded, Event> {
         self.refuse_hopeless(conversation)?;
         let encoded = self.prompts.encode(conversation);
-        let prompt = encoded.map_err(|reason| self.refused(Part::Messages, reason))?;
+        let prompt = encoded.map_err(|(part, reason)| self.refused(part, reason))?;
         add(&self.counters.prompt_tokens, prompt.ids.len());
         Ok(prompt)
     }
@@ -173,7 +174,7 @@ impl Preparer {
         }
     }
 
-    fn sequence(&self, address: Address, request: Generate) -> Result<Box<Sequence>, Event> {
+    fn sequence(&self, address: Address, mut request: Generate) -> Result<Box<Sequence>, Event> {
         let Prompt::Chat(conversation) = &request.prompt else {
             return Err(self.refused(Part::Prompt, "only conversations are supported yet".into()));
         };
@@ -193,7 +194,26 @@ impl Preparer {
             return Err(self.refused(Part::Messages, "the chat template gives an empty prompt".into()));
         }
         let stream = self.prompts.vocabulary().text().stream(prompt.continues);
-        Ok(Box::new(Sequence::new(address, prompt.ids, request, stream)))
+        let splitter = self.splitter(&conversation.tools);
+        if let Some(form) = self.form_of_calls(&conversation.tools, &request.form)? {
+            request.form = form;
+        }
+        let mut sequence = Sequence::new(address, prompt.ids, request, stream);
+        sequence.splitter = splitter;
+        Ok(Box::new(sequence))
+    }
+
+    /// The form of an answer that may call these tools, if any may be called; `form` is that of its text.
+    fn form_of_calls(&self, tools: &Tools, form: &Form) -> Result<Option<Form>, Event> {
+        let form = calls::form(tools, self.prompts.format(), form);
+        form.map_err(|(part, reason)| self.refused(part, reason))
+    }
+
+    /// What takes calls of these tools out of an answer, if any may be made.
+    fn splitter(&self, tools: &Tools) -> Option<Splitter> {
+        let format = self.prompts.format();
+        let names = || tools.list.iter().map(|tool| tool.name.clone()).collect();
+        calls::may_call(tools).then(|| Splitter::new(format.style, format.open, names()))
     }
 }
 

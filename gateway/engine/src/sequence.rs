@@ -13,6 +13,7 @@ use std::{
 };
 
 use crate::{
+    calls::split::{Piece, Splitter},
     history::History,
     job::{Echo, Finish, Generate, Logprob, Ticket, Usage},
     logprob,
@@ -77,15 +78,19 @@ pub(crate) struct Sequence {
     pub(crate) admitted: Instant,
     /// Its last delta that waits in the outbox, so that the next can join it.
     pub(crate) waiting_text: Option<u64>,
+    /// Takes calls of tools out of the text, if any may be made.
+    pub(crate) splitter: Option<Splitter>,
     /// The tokens of the answer.
     answer: Vec<u32>,
     /// What the penalties count.
     history: History,
-    /// Tokens that no delta has stood for yet: where the text of each begins, and its log probability if it is told.
+    /// Tokens that no text has stood for yet: where the text of each begins, and its log probability if it is told.
     untold: VecDeque<(usize, Option<Logprob>)>,
     /// Bytes of text that the tokens gave, and of those that were let out.
     written: usize,
     told: usize,
+    /// Tokens whose text the splitter keeps, or took.
+    owed: (u32, Vec<Logprob>),
     stream: TextStream,
     stops: Stops,
     decoded: String,
@@ -104,10 +109,12 @@ pub(crate) struct Drawn {
 pub(crate) struct Progress {
     /// Text that is certain now, perhaps none.
     pub(crate) text: String,
-    /// How many tokens it stands for.
+    /// How many tokens it and the rest stand for.
     pub(crate) tokens: u32,
     /// Theirs, if they were asked for.
     pub(crate) logprobs: Vec<Logprob>,
+    /// What came behind that text: calls of tools, and text again.
+    pub(crate) more: Vec<Piece>,
     /// Why the answer is complete.
     pub(crate) finish: Option<Finish>,
 }
@@ -128,11 +135,13 @@ impl Sequence {
             arrival: 0,
             cached: 0,
             waiting_text: None,
+            splitter: None,
             answer: Vec::new(),
             history,
             untold: VecDeque::new(),
             written: 0,
             told: 0,
+            owed: (0, Vec::new()),
             stream,
             stops,
             decoded: String::new(),
@@ -232,6 +241,7 @@ impl Sequence {
             progress.finish = self.append(drawn, rules, &mut progress.text);
         }
         self.tell(&mut progress);
+        self.take_calls(&mut progress);
         progress
     }
 
@@ -243,7 +253,12 @@ impl Sequence {
         self.history.push(drawn.token);
         self.untold.push_back((self.written, drawn.logprob));
         self.decoded.clear();
-        self.stream.push(rules.text.get(drawn.token), &mut self.decoded);
+        let mark = self
+            .splitter
+            .as_ref()
+            .and_then(|splitter| splitter.spelling(drawn.token));
+        let bytes = mark.map_or_else(|| rules.text.get(drawn.token), str::as_bytes);
+        self.stream.push(bytes, &mut self.decoded);
         self.written += self.decoded.len();
         let stopped = if searched {
             self.stops.push(&self.decoded, out)
@@ -271,6 +286,31 @@ impl Sequence {
         }
     }
 
+    /// Takes calls of tools out of the text that has become certain. The tokens of what the splitter keeps are told with the
+    /// next text or arguments.
+    fn take_calls(&mut self, progress: &mut Progress) {
+        let Some(splitter) = &mut self.splitter else { return };
+        splitter.push(&std::mem::take(&mut progress.text), &mut progress.more);
+        if progress.finish.is_some() {
+            splitter.finish(&mut progress.more);
+        }
+        if progress.finish == Some(Finish::EndOfTurn) && splitter.calls() > 0 {
+            progress.finish = Some(Finish::ToolCalls);
+        }
+        if matches!(progress.more.first(), Some(Piece::Text(_)))
+            && let Piece::Text(text) = progress.more.remove(0)
+        {
+            progress.text = text;
+        }
+        let (tokens, logprobs) = &mut self.owed;
+        *tokens += std::mem::take(&mut progress.tokens);
+        logprobs.append(&mut progress.logprobs);
+        let tells = |piece: &Piece| !matches!(piece, Piece::Call(_));
+        if !progress.text.is_empty() || progress.more.iter().any(tells) {
+            (progress.tokens, progress.logprobs) = std::mem::take(&mut self.owed);
+        }
+    }
+
     /// Lets out what was held back. An unfinished character becomes U+FFFD, which may complete a stop text.
     fn end(&mut self, finish: Finish, out: &mut String) -> Finish {
         self.decoded.clear();
@@ -295,3 +335,7 @@ impl Sequence {
 #[cfg(test)]
 #[path = "sequence_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "sequence_call_tests.rs"]
+mod call_tests;

@@ -9,6 +9,7 @@ mod problem;
 mod prompt;
 mod template;
 mod text;
+mod tools;
 mod vocabulary;
 mod weights;
 
@@ -37,6 +38,7 @@ use self::{
 pub use self::problem::Problem;
 pub(crate) use self::{
     prompt::{Encoded, Prompts},
+    template::PythonStyle,
     text::{TextStream, TextTable},
 };
 
@@ -168,7 +170,8 @@ impl Model {
     /// # Errors
     /// The chat template's reason to refuse.
     pub fn encode(&self, conversation: &Conversation) -> Result<Vec<u32>, String> {
-        self.prompts.encode(conversation).map(|prompt| prompt.ids)
+        let prompt = self.prompts.encode(conversation).map_err(|(_, reason)| reason)?;
+        Ok(prompt.ids)
     }
 }
 
@@ -364,6 +367,7 @@ impl Report {
             format!("vocabulary: {vocabulary} in model.onnx, tokenizer.json and config.json"),
             format!("context: {} tokens, {bytes} bytes of KV memory a token", parts.context),
             format!("end tokens: {:?}", parts.ends),
+            format!("calls of tools: {}", parts.prompts.format()),
             "a greeting went through the chat template, and trial runs through the graph".into(),
             match parts.cut {
                 Cut::Free => "prompts: computed alike, to the bit, in whatever pieces".into(),
@@ -432,7 +436,7 @@ fn try_prompts(dir: &Path, template: Template, vocabulary: Vocabulary) -> Result
     match prompts.encode(&conversation) {
         Ok(prompt) if prompt.ids.is_empty() => Err(fault("gives an empty prompt for a greeting".into())),
         Ok(_) => Ok(prompts),
-        Err(error) => Err(fault(format!("refuses a greeting: {error}"))),
+        Err((_, error)) => Err(fault(format!("refuses a greeting: {error}"))),
     }
 }
 

@@ -3,7 +3,7 @@
 //! A client can spell a control token in a message. Before rendering, every such spelling, and every end of a message
 //! that could become part of one, is broken by a character that occurs nowhere else; what is still whole after
 //! rendering is the template's own and becomes an id, everything else is encoded as text without that character.
-//! Invariant: no byte of a message's content becomes part of a control token.
+//! Invariant: no byte of a message, a tool or a call becomes part of a control token.
 
 use std::{borrow::Cow, ops::RangeInclusive};
 
@@ -12,15 +12,20 @@ use memchr::memmem;
 
 use super::{
     template::{Template, TemplateMessage},
+    tools::{self, Structured},
     vocabulary::{Control, Vocabulary},
 };
-use crate::job::{Conversation, Role};
+use crate::{
+    calls::{self, Fault, Format},
+    job::{Conversation, Part, Role},
+};
 
 /// Template and tokenizer of a model, as one function from conversations to ids.
 pub(crate) struct Prompts {
     template: Template,
     vocabulary: Vocabulary,
     spellings: Spellings,
+    format: Format,
 }
 
 /// A prompt in ids.
@@ -34,11 +39,18 @@ pub(crate) struct Encoded {
 impl Prompts {
     pub(super) fn new(template: Template, vocabulary: Vocabulary) -> Result<Self, String> {
         let spellings = Spellings::new(vocabulary.controls())?;
+        let format = tools::detect(&template, vocabulary.controls());
         Ok(Self {
             template,
             vocabulary,
             spellings,
+            format,
         })
+    }
+
+    /// How the model writes calls of tools.
+    pub(crate) fn format(&self) -> &Format {
+        &self.format
     }
 
     pub(crate) fn vocabulary(&self) -> &Vocabulary {
@@ -48,12 +60,28 @@ impl Prompts {
     /// The ids of a conversation up to where the model writes: a new message, or the last one if it is the assistant's.
     ///
     /// # Errors
-    /// The template's own message if it refuses.
-    pub(crate) fn encode(&self, conversation: &Conversation) -> Result<Encoded, String> {
+    /// What is at fault: a tool, or the messages with the template's own words if it refuses.
+    pub(crate) fn encode(&self, conversation: &Conversation) -> Result<Encoded, Fault> {
+        calls::check(&conversation.tools)?;
+        if self.format.native || !tools::has_any(conversation) {
+            return self.encode_as_is(conversation);
+        }
+        self.encode_as_is(&calls::text::without_tools(conversation, self.format.system))
+    }
+
+    fn encode_as_is(&self, conversation: &Conversation) -> Result<Encoded, Fault> {
         let messages = &conversation.messages;
+        let fault = |reason: String| (Part::Messages, reason);
+        let mut structured = Structured::read(conversation, self.format.style)?;
         let contents = || messages.iter().map(|message| message.content.as_str());
         let continues = messages.last().is_some_and(|message| message.role == Role::Assistant);
-        let [wall, end] = unused_characters(contents()).ok_or("the messages use every noncharacter of Unicode")?;
+        if messages.last().is_some_and(|message| !message.calls.is_empty()) {
+            return Err(fault("the results of the last calls are missing".into()));
+        }
+        let texts = messages.iter().map(|message| message.content.as_str());
+        let [wall, end] = unused_characters(texts.chain(structured.texts()))
+            .ok_or_else(|| fault("the messages use every noncharacter of Unicode".into()))?;
+        let bytes = structured.guard(|text| self.spellings.guard(text, wall));
         let mut guarded: Vec<Cow<'_, str>> = contents().map(|text| self.spellings.guard(text, wall)).collect();
         if continues && let Some(last) = guarded.last_mut() {
             last.to_mut().push(end);
@@ -61,19 +89,18 @@ impl Prompts {
         let shown: Vec<TemplateMessage<'_>> = messages
             .iter()
             .zip(&guarded)
-            .map(|(message, content)| TemplateMessage {
-                role: message.role,
-                content,
-            })
+            .enumerate()
+            .map(|(index, (message, content))| structured.message(index, message.role, content))
             .collect();
-        let mut rendered = self.template.render(&shown, !continues)?;
+        let rendered = self.template.render(&shown, structured.tools(), bytes, !continues);
+        let mut rendered = rendered.map_err(fault)?;
         if continues {
             let cut = rendered
                 .rfind(end)
-                .ok_or("the template leaves out the message to be continued")?;
+                .ok_or_else(|| fault("the template leaves out the message to be continued".into()))?;
             rendered.truncate(cut);
         }
-        let ids = self.ids(&rendered, wall, end)?;
+        let ids = self.ids(&rendered, wall, end).map_err(fault)?;
         Ok(Encoded { ids, continues })
     }
 
@@ -106,6 +133,11 @@ impl Prompts {
 
 /// What may stand for a border: noncharacters first, which no text should have, then private characters.
 const UNUSUAL: [RangeInclusive<char>; 2] = ['\u{FDD0}'..='\u{FDEF}', '\u{F0000}'..='\u{F0FFF}'];
+
+/// Whether a character may stand for a border.
+pub(super) fn is_unusual(character: char) -> bool {
+    UNUSUAL.iter().any(|range| range.contains(&character))
+}
 
 /// Two unusual characters that occur in none of the texts. One pass over them, since a client writes them.
 fn unused_characters<'a>(texts: impl Iterator<Item = &'a str>) -> Option<[char; 2]> {

@@ -24,11 +24,31 @@ const FUEL: u64 = 5_000_000;
 /// Bytes that a template may add to the messages' own, for each of them.
 const OUTPUT_PER_MESSAGE: usize = 64 << 10;
 
-/// A message as the template sees it: the content already protected by [`super::prompt`].
+/// A message as the template sees it: all that a client wrote already protected by [`super::prompt`].
 #[derive(Serialize)]
 pub(super) struct TemplateMessage<'a> {
     pub(super) role: crate::Role,
     pub(super) content: &'a str,
+    /// In OpenAI's shape, but for the arguments, which are an object.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub(super) tool_calls: &'a [serde_json::Value],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tool_call_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<&'a str>,
+}
+
+impl<'a> TemplateMessage<'a> {
+    /// A message of text alone.
+    pub(super) fn new(role: crate::Role, content: &'a str) -> Self {
+        Self {
+            role,
+            content,
+            tool_calls: &[],
+            tool_call_id: None,
+            name: None,
+        }
+    }
 }
 
 /// Names that templates may use.
@@ -69,14 +89,23 @@ impl Template {
         Ok(Self { environment, names })
     }
 
-    /// The text of `messages`; with `opens_answer`, up to where the model begins to write.
+    /// The text of `messages`, and of `tools` if there are any (in OpenAI's shape, `structured` bytes as JSON together with
+    /// all calls); with `opens_answer`, up to where the model begins to write.
     ///
     /// # Errors
     /// The template's own message (`raise_exception`), or that it exceeded its budget.
-    pub(super) fn render(&self, messages: &[TemplateMessage<'_>], opens_answer: bool) -> Result<String, String> {
+    pub(super) fn render(
+        &self,
+        messages: &[TemplateMessage<'_>],
+        tools: &[serde_json::Value],
+        structured: usize,
+        opens_answer: bool,
+    ) -> Result<String, String> {
         #[derive(Serialize)]
         struct Context<'a> {
             messages: &'a [TemplateMessage<'a>],
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            tools: &'a [serde_json::Value],
             add_generation_prompt: bool,
             #[serde(flatten)]
             names: &'a TokenNames,
@@ -84,10 +113,12 @@ impl Template {
         let contents: usize = messages.iter().map(|message| message.content.len()).sum();
         let mut out = Limited {
             bytes: Vec::with_capacity(contents + 64 * messages.len()),
-            limit: contents + OUTPUT_PER_MESSAGE * (messages.len() + 1),
+            // A message's text can be written as JSON too, where each byte becomes at most six.
+            limit: contents + 6 * structured + OUTPUT_PER_MESSAGE * (messages.len() + 1),
         };
         let context = Value::from(Serde(Context {
             messages,
+            tools,
             add_generation_prompt: opens_answer,
             names: &self.names,
         }));
@@ -200,7 +231,7 @@ fn to_json(value: Value, options: Kwargs) -> Result<String, Error> {
 }
 
 /// Separators and line breaks of Python's `json.dumps`.
-struct PythonStyle {
+pub(crate) struct PythonStyle {
     item: String,
     key: String,
     indent: Option<usize>,
@@ -210,6 +241,18 @@ struct PythonStyle {
 }
 
 impl PythonStyle {
+    /// In one line, as by default.
+    pub(crate) fn one_line() -> Self {
+        Self {
+            item: ", ".into(),
+            key: ": ".into(),
+            indent: None,
+            depth: 0,
+            filled: false,
+            ensure_ascii: false,
+        }
+    }
+
     fn line<W: ?Sized + Write>(&self, out: &mut W) -> io::Result<()> {
         match self.indent {
             Some(indent) => write!(out, "\n{:width$}", "", width = indent * self.depth),
@@ -275,7 +318,8 @@ impl serde_json::ser::Formatter for PythonStyle {
             return out.write_all(text.as_bytes());
         }
         for character in text.chars() {
-            if character.is_ascii() {
+            // What divides a client's text from control tokens is no text itself.
+            if character.is_ascii() || super::prompt::is_unusual(character) {
                 write!(out, "{character}")?;
             } else {
                 for unit in character.encode_utf16(&mut [0; 2]) {

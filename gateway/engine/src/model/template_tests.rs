@@ -9,9 +9,9 @@ fn render(source: &str, messages: &[(Role, &str)], opens_answer: bool) -> Result
     };
     let messages: Vec<TemplateMessage<'_>> = messages
         .iter()
-        .map(|&(role, content)| TemplateMessage { role, content })
+        .map(|&(role, content)| TemplateMessage::new(role, content))
         .collect();
-    Template::compile(source, names)?.render(&messages, opens_answer)
+    Template::compile(source, names)?.render(&messages, &[], 0, opens_answer)
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Vocabulary {
 
     /// The ids of `parts` of one text, appended to `out`. Where a part ends, the text spells a control token across the
     /// border; it is encoded as one text all the same, unless that gives a control token.
-    pub(super) fn encode(&self, parts: &[&str], out: &mut Vec<u32>) -> Result<(), String> {
+    pub(crate) fn encode(&self, parts: &[&str], out: &mut Vec<u32>) -> Result<(), String> {
         let before = out.len();
         match parts {
             [] => return Ok(()),
