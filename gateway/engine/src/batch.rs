@@ -486,6 +486,10 @@ impl<S: Steps> Batch<S> {
                 return Err(error);
             }
         };
+        if rows == Rows::All {
+            let rows = logits.chunks_exact(self.width).map(|row| &row[..self.drawable]);
+            sequence.tell_prompt(rows.take(count), &self.rules);
+        }
         sequence.computed += count;
         add(&self.shared.counters.prefill_chunks, 1);
         add(&self.shared.counters.prefill_tokens, count);
@@ -632,6 +636,19 @@ fn begin(sequence: &mut Sequence, drawn: Option<Drawn>, rules: &Rules, outbox: &
     };
     outbox.send(address.mailbox, mail, None);
     sequence.begun = true;
+    if let Some(text) = sequence.echo.take() {
+        let Address { ticket, mailbox, .. } = sequence.address;
+        let event = Event::Echo {
+            text,
+            logprobs: std::mem::take(&mut sequence.prompt_logprobs),
+        };
+        let mail = Mail {
+            ticket,
+            event,
+            at: sequence.admitted,
+        };
+        outbox.send(mailbox, mail, None);
+    }
     if sequence.wants_none() {
         let finish = crate::job::Finish::MaxTokens;
         let usage = sequence.usage();

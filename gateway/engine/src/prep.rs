@@ -14,8 +14,8 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::{
     admission::Admission,
     calls::{self, split::Splitter},
-    job::{Conversation, Event, Form, Generate, Job, JobKind, Mail, Part, Prompt, Tools},
-    model::{Encoded, Prompts},
+    job::{Conversation, Echo, Event, Form, Generate, Job, JobKind, Mail, Part, Prompt, Tools},
+    model::{Encoded, Prompts, TextStream},
     sequence::{Address, Sequence},
     stats::{Counters, add},
 };
@@ -105,19 +105,23 @@ impl Preparer {
     }
 
     /// Refuses a prompt that would not fit if every token of it were the longest there is, unless it is short enough to be
-    /// counted. Tokenising megabytes takes seconds, in which others would wait for this thread. Judged by the messages: a
-    /// template that drops most of such a message is not foreseen.
-    fn refuse_hopeless(&self, conversation: &Conversation) -> Result<(), Event> {
-        let bytes = conversation.bytes();
+    /// counted. Tokenising megabytes takes seconds, in which others would wait for this thread. Judged by the bytes that a
+    /// client wrote: a template that drops most of them is not foreseen.
+    fn refuse_hopeless(&self, bytes: usize) -> Result<(), Event> {
         let at_least = bytes / self.longest;
         if bytes <= EXACT_BYTES || at_least <= self.context {
             return Ok(());
         }
+        Err(self.too_long(at_least))
+    }
+
+    /// One token of the answer has to fit as well.
+    fn too_long(&self, length: usize) -> Event {
         add(&self.counters.refused, 1);
-        Err(Event::TooLong {
-            input_tokens: u32::try_from(at_least).unwrap_or(u32::MAX),
+        Event::TooLong {
+            input_tokens: u32::try_from(length).unwrap_or(u32::MAX),
             limit: (self.context - 1) as u32,
-        })
+        }
     }
 
     /// The sequence to compute, or the answer at once.
@@ -135,7 +139,7 @@ impl Preparer {
     }
 
     fn encode(&self, conversation: &Conversation) -> Result<Encoded, Event> {
-        self.refuse_hopeless(conversation)?;
+        self.refuse_hopeless(conversation.bytes())?;
         let encoded = self.prompts.encode(conversation);
         let prompt = encoded.map_err(|(part, reason)| self.refused(part, reason))?;
         add(&self.counters.prompt_tokens, prompt.ids.len());
@@ -175,32 +179,77 @@ impl Preparer {
     }
 
     fn sequence(&self, address: Address, mut request: Generate) -> Result<Box<Sequence>, Event> {
-        let Prompt::Chat(conversation) = &request.prompt else {
-            return Err(self.refused(Part::Prompt, "only conversations are supported yet".into()));
+        let given = std::mem::replace(&mut request.prompt, Prompt::Tokens(Vec::new()));
+        let (prompt, splitter) = match &given {
+            Prompt::Chat(conversation) => {
+                let prompt = self.encode(conversation)?;
+                if let Some(form) = self.form_of_calls(&conversation.tools, &request.form)? {
+                    request.form = form;
+                }
+                (prompt, self.splitter(&conversation.tools))
+            }
+            Prompt::Text(text) => (self.encode_text(text)?, None),
+            Prompt::Tokens(ids) => (self.take_tokens(ids)?, None),
         };
         self.check_ids(&request)?;
-        let prompt = self.encode(conversation)?;
-        let length = prompt.ids.len();
-        // One token of the answer has to fit as well.
-        let limit = self.context - 1;
-        if length > limit {
-            add(&self.counters.refused, 1);
-            return Err(Event::TooLong {
-                input_tokens: u32::try_from(length).unwrap_or(u32::MAX),
-                limit: limit as u32,
-            });
+        if prompt.ids.len() >= self.context {
+            return Err(self.too_long(prompt.ids.len()));
         }
         if prompt.ids.is_empty() {
-            return Err(self.refused(Part::Messages, "the chat template gives an empty prompt".into()));
+            let (part, reason) = match given {
+                Prompt::Chat(_) => (Part::Messages, "the chat template gives an empty prompt"),
+                Prompt::Text(_) | Prompt::Tokens(_) => {
+                    (Part::Prompt, "it is empty, and nothing begins a text of this model")
+                }
+            };
+            return Err(self.refused(part, reason.into()));
         }
-        let stream = self.prompts.vocabulary().text().stream(prompt.continues);
-        let splitter = self.splitter(&conversation.tools);
-        if let Some(form) = self.form_of_calls(&conversation.tools, &request.form)? {
-            request.form = form;
-        }
+        let (stream, echo) = self.behind(given, &prompt, request.echo);
         let mut sequence = Sequence::new(address, prompt.ids, request, stream);
         sequence.splitter = splitter;
+        sequence.echo = echo;
         Ok(Box::new(sequence))
+    }
+
+    /// Where the answer's text goes on, and the prompt's own text if it is to be told.
+    fn behind(&self, given: Prompt, prompt: &Encoded, echo: Echo) -> (TextStream, Option<String>) {
+        let text = self.prompts.vocabulary().text();
+        let (echo, chat) = (echo == Echo::Prompt, matches!(given, Prompt::Chat(_)));
+        let mut shown = String::new();
+        let mut stream = text.stream(chat && prompt.continues);
+        if echo || !chat {
+            let mut whole = text.stream(false);
+            prompt.ids.iter().for_each(|&id| whole.push(text.get(id), &mut shown));
+            // An answer that is no message goes on where the prompt ends, perhaps in the middle of a character.
+            stream = if chat { stream } else { whole };
+        }
+        if let Prompt::Text(given) = given {
+            shown = given;
+        }
+        (stream, echo.then_some(shown))
+    }
+
+    /// The ids of a text that is no conversation.
+    fn encode_text(&self, text: &str) -> Result<Encoded, Event> {
+        self.refuse_hopeless(text.len())?;
+        let ids = self.prompts.encode_text(text);
+        let ids = ids.map_err(|(part, reason)| self.refused(part, reason))?;
+        add(&self.counters.prompt_tokens, ids.len());
+        Ok(Encoded { ids, continues: true })
+    }
+
+    /// Ids that came as such. Too many are not looked at.
+    fn take_tokens(&self, ids: &[u32]) -> Result<Encoded, Event> {
+        if ids.len() >= self.context {
+            return Err(self.too_long(ids.len()));
+        }
+        let checked = self.prompts.check_tokens(ids);
+        checked.map_err(|(part, reason)| self.refused(part, reason))?;
+        add(&self.counters.prompt_tokens, ids.len());
+        Ok(Encoded {
+            ids: ids.to_vec(),
+            continues: true,
+        })
     }
 
     /// The form of an answer that may call these tools, if any may be called; `form` is that of its text.

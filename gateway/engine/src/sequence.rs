@@ -78,8 +78,12 @@ pub(crate) struct Sequence {
     pub(crate) admitted: Instant,
     /// Its last delta that waits in the outbox, so that the next can join it.
     pub(crate) waiting_text: Option<u64>,
+    /// Of the prompt, to be told before the answer.
+    pub(crate) echo: Option<String>,
     /// Takes calls of tools out of the text, if any may be made.
     pub(crate) splitter: Option<Splitter>,
+    /// Of the prompt's tokens, while they are gathered.
+    pub(crate) prompt_logprobs: Vec<Logprob>,
     /// The tokens of the answer.
     answer: Vec<u32>,
     /// What the penalties count.
@@ -135,7 +139,9 @@ impl Sequence {
             arrival: 0,
             cached: 0,
             waiting_text: None,
+            echo: None,
             splitter: None,
+            prompt_logprobs: Vec::new(),
             answer: Vec::new(),
             history,
             untold: VecDeque::new(),
@@ -160,6 +166,25 @@ impl Sequence {
     /// Whether every token of the prompt needs its logits.
     pub(crate) fn tells_prompt(&self) -> bool {
         self.request.echo == Echo::Prompt && self.request.logprobs.is_some() && !self.begun
+    }
+
+    /// Keeps the log probabilities of the prompt's tokens behind those that are computed, from the rows of these.
+    pub(crate) fn tell_prompt<'a>(&mut self, rows: impl Iterator<Item = &'a [f32]>, rules: &Rules) {
+        let top = self.request.logprobs.unwrap_or(0) as usize;
+        if self.computed == 0 {
+            let token = self.prompt[0];
+            self.prompt_logprobs = vec![Logprob {
+                token,
+                bytes: rules.text.get(token).to_vec(),
+                logprob: None,
+                top: Vec::new(),
+            }];
+        }
+        let behind = &self.prompt[self.computed + 1..];
+        let told = rows
+            .zip(behind)
+            .map(|(row, &token)| logprob::of(row, token, top, &rules.text));
+        self.prompt_logprobs.extend(told);
     }
 
     /// After losing its place: whether the token that follows what is computed is known already. Then it is the next one.

@@ -131,6 +131,8 @@ pub(super) struct TokenizerConfig {
     eos_token: Option<TokenName>,
     pad_token: Option<TokenName>,
     unk_token: Option<TokenName>,
+    /// Whether a text begins with the token that begins one.
+    pub(super) add_bos_token: Option<bool>,
 }
 
 #[derive(Deserialize)]

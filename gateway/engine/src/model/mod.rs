@@ -292,7 +292,7 @@ fn examine(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> (Report, Op
     });
     let prompts = template
         .zip(vocabulary)
-        .and_then(|(template, vocabulary)| report.keep(try_prompts(dir, template, vocabulary)));
+        .and_then(|(template, vocabulary)| report.keep(try_prompts(dir, template, vocabulary, config.as_ref())));
     let parts = || {
         let (session, dimensions, cut) = session?;
         Some(Parts {
@@ -368,6 +368,7 @@ impl Report {
             format!("context: {} tokens, {bytes} bytes of KV memory a token", parts.context),
             format!("end tokens: {:?}", parts.ends),
             format!("calls of tools: {}", parts.prompts.format()),
+            format!("a text begins with the tokens {:?}", parts.prompts.lead()),
             "a greeting went through the chat template, and trial runs through the graph".into(),
             match parts.cut {
                 Cut::Free => "prompts: computed alike, to the bit, in whatever pieces".into(),
@@ -428,10 +429,17 @@ fn read_template(
 const TEMPLATE_REMEDY: &str = "mend the template, or restore the one that came with the model";
 
 /// Joins template and tokenizer, and tries them on the shortest conversation.
-fn try_prompts(dir: &Path, template: Template, vocabulary: Vocabulary) -> Result<Prompts, Problem> {
+fn try_prompts(
+    dir: &Path,
+    template: Template,
+    vocabulary: Vocabulary,
+    config: Option<&ModelConfig>,
+) -> Result<Prompts, Problem> {
     let path = dir.join("chat_template.jinja");
     let fault = |what: String| Problem::new(&path, what, TEMPLATE_REMEDY);
-    let prompts = Prompts::new(template, vocabulary).map_err(&fault)?;
+    let mut prompts = Prompts::new(template, vocabulary).map_err(&fault)?;
+    let bos = config.and_then(|config| config.bos);
+    prompts.set_lead(bos, TokenizerConfig::read(dir)?.add_bos_token);
     let conversation = Conversation::from(vec![Message::new(Role::User, "Hello")]);
     match prompts.encode(&conversation) {
         Ok(prompt) if prompt.ids.is_empty() => Err(fault("gives an empty prompt for a greeting".into())),

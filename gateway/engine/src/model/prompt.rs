@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     calls::{self, Fault, Format},
-    job::{Conversation, Part, Role},
+    job::{Conversation, Message, Part, Role},
 };
 
 /// Template and tokenizer of a model, as one function from conversations to ids.
@@ -26,6 +26,8 @@ pub(crate) struct Prompts {
     vocabulary: Vocabulary,
     spellings: Spellings,
     format: Format,
+    /// Before a text that is no conversation.
+    lead: Vec<u32>,
 }
 
 /// A prompt in ids.
@@ -41,11 +43,55 @@ impl Prompts {
         let spellings = Spellings::new(vocabulary.controls())?;
         let format = tools::detect(&template, vocabulary.controls());
         Ok(Self {
+            lead: vocabulary.lead().to_vec(),
             template,
             vocabulary,
             spellings,
             format,
         })
+    }
+
+    /// Settles what stands before a text. `add`, where the model's maker states it, says whether the token `bos` does;
+    /// otherwise the tokenizer's post-processor knows; of one without a word on it, the chat template shows it.
+    pub(super) fn set_lead(&mut self, bos: Option<u32>, add: Option<bool>) {
+        let greeting = Conversation::from(vec![Message::new(Role::User, "Hello")]);
+        let begins = |bos: &u32| {
+            let shown = self.encode(&greeting);
+            shown.is_ok_and(|prompt| prompt.ids.first() == Some(bos))
+        };
+        self.lead = match (add, bos) {
+            (Some(false), _) => Vec::new(),
+            (Some(true), Some(bos)) => vec![bos],
+            _ if !self.vocabulary.lead().is_empty() => self.vocabulary.lead().to_vec(),
+            _ => bos.filter(begins).into_iter().collect(),
+        };
+    }
+
+    /// What stands before a text that is no conversation.
+    pub(crate) fn lead(&self) -> &[u32] {
+        &self.lead
+    }
+
+    /// The ids of a text as it stands, behind what begins one. Control tokens spelled in it stay text.
+    ///
+    /// # Errors
+    /// The tokenizer's own reason.
+    pub(crate) fn encode_text(&self, text: &str) -> Result<Vec<u32>, Fault> {
+        let mut ids = self.lead.clone();
+        let encoded = self.vocabulary.encode(&[text], &mut ids);
+        encoded.map_err(|reason| (Part::Prompt, reason))?;
+        Ok(ids)
+    }
+
+    /// Checks that all ids are tokens.
+    ///
+    /// # Errors
+    /// The first that is none.
+    pub(crate) fn check_tokens(&self, ids: &[u32]) -> Result<(), Fault> {
+        match self.vocabulary.first_unknown(ids) {
+            Some(id) => Err((Part::Prompt, format!("{id} is no token of this model"))),
+            None => Ok(()),
+        }
     }
 
     /// How the model writes calls of tools.

@@ -16,6 +16,17 @@ const CONTROLS: [&str; 8] = [
 
 /// A tokenizer whose text tokens are bytes, and with control tokens from id 256 on.
 fn vocabulary() -> Vocabulary {
+    vocabulary_behind(None)
+}
+
+/// The same; before a text stands what `lead` names.
+fn vocabulary_behind(lead: Option<(&str, u32)>) -> Vocabulary {
+    let post_processor = lead.map(|(token, id)| {
+        let special = serde_json::json!({token: {"id": token, "ids": [id], "tokens": [token]}});
+        let single = serde_json::json!([{"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+            {"SpecialToken": {"id": token, "type_id": 0}}]);
+        serde_json::json!({"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": special})
+    });
     let pieces = ('\0'..='\u{1FF}').filter(|&c| byte_character(c)).enumerate();
     let vocab: serde_json::Map<String, serde_json::Value> =
         pieces.map(|(id, piece)| (piece.to_string(), id.into())).collect();
@@ -28,7 +39,7 @@ fn vocabulary() -> Vocabulary {
         })
         .collect();
     let json = serde_json::json!({
-        "version": "1.0", "added_tokens": added, "normalizer": null, "post_processor": null,
+        "version": "1.0", "added_tokens": added, "normalizer": null, "post_processor": post_processor,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         "model": {"type": "BPE", "vocab": vocab, "merges": []},
@@ -227,6 +238,33 @@ fn the_assistants_last_message_is_continued() {
         .encode(&conversation(&[(User, "q"), (Assistant, "a")]))
         .expect_err("left out");
     assert!(error.1.contains("leaves out"), "{error:?}");
+}
+
+#[test]
+fn a_text_begins_as_the_makers_files_say() {
+    let with_bos = format!("<|system|>{CHAT}");
+    let (bos, own) = (Some(257), ("<|user|>", 258));
+    // What the post-processor adds, `add_bos_token`, the id of the token, the template, what stands before a text.
+    type Case<'a> = (Option<(&'a str, u32)>, Option<bool>, Option<u32>, &'a str, &'a [u32]);
+    let cases: [Case<'_>; 8] = [
+        (None, None, None, &with_bos, &[]),
+        (None, None, bos, CHAT, &[]),
+        (None, None, bos, &with_bos, &[257]),
+        (None, Some(false), bos, &with_bos, &[]),
+        (None, Some(true), bos, CHAT, &[257]),
+        (Some(own), None, bos, &with_bos, &[258]),
+        (Some(own), Some(true), None, CHAT, &[258]),
+        (Some(own), Some(false), bos, CHAT, &[]),
+    ];
+    for (lead, add, bos, template, want) in cases {
+        let template = Template::compile(template, TokenNames::default()).expect("a template");
+        let mut prompts = Prompts::new(template, vocabulary_behind(lead)).expect("spellings");
+        prompts.set_lead(bos, add);
+        let ids = prompts.encode_text("a<|end|>").expect("a text");
+        assert_eq!(prompts.lead(), want, "{lead:?} {add:?} {bos:?}");
+        assert_eq!(&ids[..want.len()], want);
+        assert_eq!(show(&prompts, &ids[want.len()..]), "a<|end|>");
+    }
 }
 
 #[test]

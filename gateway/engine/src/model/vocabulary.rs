@@ -32,6 +32,8 @@ pub(crate) struct Vocabulary {
     size: usize,
     /// The token for what the vocabulary cannot spell: the one control token that text may give.
     unknown: Option<u32>,
+    /// What the tokenizer's own post-processor puts before a text.
+    lead: Vec<u32>,
 }
 
 impl Vocabulary {
@@ -75,13 +77,25 @@ impl Vocabulary {
         let unknown = value["model"]["unk_token"]
             .as_str()
             .and_then(|token| tokenizer.token_to_id(token));
+        let lead = lead(&tokenizer)?;
         Ok(Self {
             tokenizer,
             controls,
             text,
             size,
             unknown,
+            lead,
         })
+    }
+
+    /// What the tokenizer's own post-processor puts before a text.
+    pub(super) fn lead(&self) -> &[u32] {
+        &self.lead
+    }
+
+    /// The first of `ids` that is no token.
+    pub(super) fn first_unknown(&self, ids: &[u32]) -> Option<u32> {
+        ids.iter().copied().find(|&id| self.tokenizer.id_to_token(id).is_none())
     }
 
     /// The ids of `parts` of one text, appended to `out`. Where a part ends, the text spells a control token across the
@@ -137,4 +151,16 @@ impl Vocabulary {
     pub(crate) fn text(&self) -> &Arc<TextTable> {
         &self.text
     }
+}
+
+/// What `tokenizer` puts before a text beyond the text's own tokens.
+fn lead(tokenizer: &Tokenizer) -> Result<Vec<u32>, String> {
+    let ids = |special: bool| {
+        let encoding = tokenizer.encode_fast("a", special).map_err(|error| error.to_string())?;
+        Ok::<_, String>(encoding.get_ids().to_vec())
+    };
+    let (own, mut all) = (ids(false)?, ids(true)?);
+    let at = all.windows(own.len().max(1)).position(|window| window == own);
+    all.truncate(at.unwrap_or(0));
+    Ok(all)
 }

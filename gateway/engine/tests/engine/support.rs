@@ -145,12 +145,17 @@ impl Client {
         conversation: Conversation,
         kind: JobKind,
     ) -> Result<(u64, JobHandle), Rejected> {
+        self.try_submit_kind(of(conversation, kind))
+    }
+
+    /// A job as it stands.
+    pub(crate) fn try_submit_kind(&mut self, kind: JobKind) -> Result<(u64, JobHandle), Rejected> {
         let ticket = self.next;
         self.next += 1;
         let handle = self.engine.submit(Job {
             ticket: Ticket(ticket),
             mailbox: 0,
-            kind: of(conversation, kind),
+            kind,
             deadline: None,
         })?;
         Ok((ticket, handle))
@@ -187,6 +192,13 @@ impl Client {
         let received = self.received[&ticket].clone();
         received.check_order();
         received
+    }
+
+    /// An answer from beginning to end.
+    pub(crate) fn answer(&mut self, generate: Generate) -> Received {
+        let kind = JobKind::Generate(Box::new(generate));
+        let (ticket, _handle) = self.try_submit_kind(kind).expect("accepted");
+        self.outcome(ticket)
     }
 
     /// One job from beginning to end.
