@@ -1,7 +1,7 @@
 //! Prompts that are no plain conversation: texts, tokens, and conversations with tools.
 
 use zerohop_engine::{
-    Echo, EngineConfig, Event, Finish, Generate, ModelOptions, Part, Prompt, Role, Sampling, Tool, ToolCall,
+    Echo, EngineConfig, Event, Finish, Generate, Logprob, ModelOptions, Part, Prompt, Role, Sampling, Tool, ToolCall,
     ToolChoice, Tools,
 };
 
@@ -153,5 +153,52 @@ fn tools_are_part_of_the_prompt() {
             panic!("{refused:?}")
         };
         assert_eq!(*part, want);
+    }
+}
+
+/// The log probabilities of a prompt are those that its tokens had when they were drawn.
+#[test]
+fn a_prompt_is_told_with_its_log_probabilities() {
+    let Some(model) = model("a_prompt_is_told_with_its_log_probabilities", &ModelOptions::default()) else {
+        return;
+    };
+    let ids = model
+        .encode(&user("Which river is the longest one? Tell me what you know of it."))
+        .expect("a prompt");
+    let mut client = Client::start(model, &EngineConfig::default());
+    let told = |events: &[Event]| -> Vec<Logprob> {
+        let logprobs = events.iter().filter_map(|event| match event {
+            Event::Text { logprobs, .. } | Event::Echo { logprobs, .. } => Some(logprobs.clone()),
+            _ => None,
+        });
+        logprobs.flatten().collect()
+    };
+    let drawn = told(
+        &client
+            .answer(Generate {
+                logprobs: Some(2),
+                ignore_eos: true,
+                ..greedy(Prompt::Tokens(ids.clone()), 12)
+            })
+            .events,
+    );
+    let answer: Vec<u32> = drawn.iter().map(|told| told.token).collect();
+    let whole = [ids.as_slice(), &answer].concat();
+    let events = client
+        .answer(Generate {
+            logprobs: Some(2),
+            ..echoed(Prompt::Tokens(whole.clone()), 0)
+        })
+        .events;
+    let repeated = told(&events);
+    assert_eq!(repeated.iter().map(|told| told.token).collect::<Vec<_>>(), whole);
+    assert_eq!(repeated[0].logprob, None, "nothing precedes it");
+    for (repeated, drawn) in repeated[ids.len()..].iter().zip(&drawn) {
+        let both = repeated.logprob.zip(drawn.logprob);
+        assert!(
+            both.is_some_and(|(a, b)| (a - b).abs() < 1e-3),
+            "{repeated:?}, {drawn:?}"
+        );
+        assert_eq!(repeated.top[0].0, drawn.top[0].0);
     }
 }
