@@ -9,7 +9,7 @@
 use std::hint::black_box;
 
 use rustix::time::{ClockId, clock_gettime};
-use zerohop_simd::Level;
+use zerohop_simd::{Level, floor_of_best};
 
 const VOCABULARIES: [usize; 3] = [32_768, 131_072, 262_144];
 
@@ -30,8 +30,20 @@ struct Case {
 enum Work {
     /// The best allowed token.
     Greedy,
-    /// That, and the sums of all weights, from which a token is drawn.
+    /// That, and the best 40, from which a token is drawn with `top_k`.
+    Best,
+    /// The best token, and the sums of all weights, from which a token is drawn.
     Weights,
+}
+
+impl Work {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Greedy => "greedy",
+            Self::Best => "best 40",
+            Self::Weights => "weights",
+        }
+    }
 }
 
 fn main() {
@@ -53,7 +65,7 @@ fn main() {
                 case.allowed,
                 case.mask.is_some(),
                 case.level.name(),
-                if case.work == Work::Greedy { "greedy" } else { "weights" },
+                case.work.name(),
                 case.nanos
             );
         }
@@ -71,7 +83,7 @@ fn cases(vocabulary: usize) -> Vec<Case> {
     }
     let mut cases = Vec::new();
     for level in Level::all() {
-        for work in [Work::Greedy, Work::Weights] {
+        for work in [Work::Greedy, Work::Best, Work::Weights] {
             for allowed in [Some(5), Some(5001), Some(vocabulary / 2), None] {
                 let mask = allowed.map(|allowed| {
                     let mut mask = vec![0; vocabulary / 32];
@@ -94,16 +106,25 @@ fn cases(vocabulary: usize) -> Vec<Case> {
     cases
 }
 
-fn run(case: &Case, maxima: &mut Vec<f32>, sums: &mut Vec<f32>) {
+fn run(case: &Case, maxima: &mut Vec<f32>, sums: &mut Vec<f32>, ids: &mut Vec<u32>) {
     let mask = case.mask.as_deref();
     let (id, best) = case
         .level
         .greatest(&case.logits, mask, maxima)
         .expect("an allowed token");
     black_box(id);
-    if case.work == Work::Weights {
-        case.level.sums(&case.logits, mask, best, 1.0, sums);
-        black_box(&sums);
+    match case.work {
+        Work::Greedy => {}
+        Work::Best => {
+            ids.clear();
+            let floor = floor_of_best(maxima, 40);
+            case.level.reaching(&case.logits, mask, maxima, floor, ids);
+            black_box(&ids);
+        }
+        Work::Weights => {
+            case.level.sums(&case.logits, mask, best, 1.0, sums);
+            black_box(&sums);
+        }
     }
 }
 
@@ -115,11 +136,11 @@ fn repeats(case: &Case) -> u64 {
 
 /// CPU time of one run, in nanoseconds; the row is in the cache as a run of the model leaves it.
 fn nanos(case: &Case, repeats: u64) -> f64 {
-    let (mut maxima, mut sums) = (Vec::new(), Vec::new());
-    run(case, &mut maxima, &mut sums);
+    let (mut maxima, mut sums, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    run(case, &mut maxima, &mut sums, &mut ids);
     let begun = cpu();
     for _ in 0..repeats {
-        run(case, &mut maxima, &mut sums);
+        run(case, &mut maxima, &mut sums, &mut ids);
     }
     (cpu() - begun) as f64 / repeats as f64
 }

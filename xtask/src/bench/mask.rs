@@ -79,7 +79,7 @@ fn section(rows: &[Row], options: &Options) -> Outcome<String> {
     let mut out = format!(
         "## Mask and sample\n\n`cargo xtask bench mask`, {} rounds, interleaved, pinned to core {}, {}. CPU time of the thread; the row \
          is in the cache, as a run of the model leaves it; allowed tokens lie at random places. `greedy` finds the best allowed \
-         token, `weights` sums all weights as well, which sampling with a temperature needs. Groups of 512 tokens without an \
+         token, `best 40` those that `top_k` needs as well, `weights` the sums of all weights, which sampling with a temperature needs. Groups of 512 tokens without an \
          allowed one are skipped, which is why few tokens are cheaper. Ratios are to half the vocabulary allowed, in the same \
          round: median, least and greatest.\n",
         options.rounds,
