@@ -5,18 +5,22 @@
 //! Invariant: a field is honoured, refused at its path, or one of those that the API lets a server ignore; `null` is the
 //! same as absent, a known name given twice is refused.
 
-use zerohop_engine::{Conversation, Role};
+use zerohop_engine::{Conversation, Role, ToolCall};
 
 use super::{
-    ChatRequest, CountRequest, Dialect, Scratch, StreamOptions,
+    ChatRequest, CountRequest, Dialect, Extras, Scratch, StreamOptions,
     fault::{Expected, Fault, Path, What},
-    fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, tag},
+    fields::{Field, Ignored, MAX_MESSAGES, Neutral, Seen, tag},
+    prompt::Prompt,
+    source::Source,
     tape::{Entries, Items, Json, Value},
+    wishes::Wishes,
 };
 use crate::error::ApiError;
 
 mod direct;
 mod known;
+mod tools;
 
 pub(super) use known::TOP;
 use known::{BLOCKS, Block, Name, ROLES, hint};
@@ -67,8 +71,8 @@ pub(crate) fn messages_by_tape(
     strict: bool,
 ) -> Result<(ChatRequest, Ignored), ApiError> {
     scratch
-        .with(body, |root| {
-            let mut walk = Walk::over(root, strict)?;
+        .with(body, |root, body| {
+            let mut walk = Walk::over(root, body, strict)?;
             let conversation = walk.conversation();
             let model = walk.model()?;
             let conversation = conversation?;
@@ -108,19 +112,33 @@ pub(crate) fn count_tokens_by_tape(
     strict: bool,
 ) -> Result<(CountRequest, Ignored), ApiError> {
     scratch
-        .with(body, |root| Walk::over(root, strict)?.count())
+        .with(body, |root, body| Walk::over(root, body, strict)?.count())
         .map_err(|fault| fault.into_error(Dialect::Anthropic))
 }
+
+const NO_CALL: &str = "is no id of a tool_use block in the assistant message before";
 
 fn missing(name: &str) -> Fault {
     Path::Root.key(name).is(What::Missing)
 }
 
+/// What a block says.
+enum Said<'v> {
+    /// Nothing that is shown to the model.
+    Nothing,
+    Text(&'v str),
+    Call(ToolCall),
+    /// The id of a call, and what came of it.
+    Result(&'v str, String),
+}
+
 /// What the walk has met so far.
 #[derive(Default)]
-struct Walk {
+struct Walk<'t> {
     strict: bool,
     ignored: Ignored,
+    /// Empty in the direct pass, which leaves what needs it to the tape.
+    source: Source<'t>,
     model: Option<String>,
     max_tokens: Option<u32>,
     stream: bool,
@@ -130,9 +148,12 @@ struct Walk {
     top_k: Option<u32>,
     prompt: Option<Prompt>,
     system: Prompt,
+    wishes: Option<Box<Wishes>>,
+    /// What has become of the wishes.
+    extras: Option<Box<Extras>>,
 }
 
-impl Walk {
+impl<'t> Walk<'t> {
     fn new(strict: bool) -> Self {
         Self {
             strict,
@@ -141,8 +162,9 @@ impl Walk {
     }
 
     /// Everything is checked in the order of the body.
-    fn over(root: Value<'_>, strict: bool) -> Result<Self, Fault> {
+    fn over(root: Value<'t>, body: &'t [u8], strict: bool) -> Result<Self, Fault> {
         let mut walk = Self::new(strict);
+        walk.source = Source::new(root, body);
         let mut seen = Seen::default();
         for (key, value) in Field::new(root, &Path::Root).object()? {
             let path = Path::Root.key(key);
@@ -173,6 +195,7 @@ impl Walk {
             max_tokens: Some(max_tokens),
             stop: self.stop,
             stream: self.stream.then_some(StreamOptions { include_usage: true }),
+            extras: self.extras,
         };
         (request, self.ignored)
     }
@@ -195,10 +218,18 @@ impl Walk {
     #[inline(always)]
     fn conversation(&mut self) -> Result<Conversation, Fault> {
         let path = Path::Root.key("messages");
-        match &mut self.prompt {
-            None => Err(path.is(What::Missing)),
-            Some(prompt) => prompt.finish(&mut self.system, &path),
+        let mut conversation = match &mut self.prompt {
+            None => return Err(path.is(What::Missing)),
+            Some(prompt) => prompt.finish(&mut self.system, &path)?,
+        };
+        if let Some(wishes) = self.wishes.take() {
+            self.extras = wishes.finish(&mut conversation, self.max_tokens)?;
         }
+        Ok(conversation)
+    }
+
+    fn wishes(&mut self) -> &mut Wishes {
+        self.wishes.get_or_insert_default()
     }
 
     #[inline(always)]
@@ -206,7 +237,7 @@ impl Walk {
         match name {
             Name::Model => self.model = Some(field.model()?),
             Name::Messages => self.prompt = Some(self.messages(field)?),
-            Name::MaxTokens => self.max_tokens = Some(max_tokens(field)?),
+            Name::MaxTokens => self.max_tokens = Some(field.at_least(0)?),
             Name::System => self.system(field)?,
             Name::Stream => self.stream = field.bool()?,
             Name::StopSequences => self.stop = field.stops()?,
@@ -216,9 +247,11 @@ impl Walk {
             Name::TopK => self.top_k = Some(field.at_least(0)?).filter(|&top_k| top_k > 0),
             Name::Thinking => thinking(field)?,
             Name::OutputConfig => self.output_config(field)?,
-            Name::Tools | Name::McpServers => field.only(Neutral::Empty)?,
-            Name::ToolChoice => tool_choice(field)?,
-            Name::OutputFormat | Name::Thread | Name::Fallbacks | Name::Compaction | Name::BillingPolicy => {
+            Name::McpServers => field.only(Neutral::Empty)?,
+            Name::Tools => self.tools(field)?,
+            Name::ToolChoice => self.tool_choice(field)?,
+            Name::OutputFormat => self.format(field, "output_format.schema")?,
+            Name::Thread | Name::Fallbacks | Name::Compaction | Name::BillingPolicy => {
                 field.only(Neutral::Null)?;
             }
             hint!() => {}
@@ -238,7 +271,7 @@ impl Walk {
                 let mut begun = false;
                 for (index, block) in blocks.enumerate() {
                     let path = field.path.index(index);
-                    let Some(text) = self.block(Field::new(block, &path), Role::System)? else {
+                    let Said::Text(text) = self.block(Field::new(block, &path), Role::System)? else {
                         continue;
                     };
                     if text.starts_with(BILLING_HEADER) {
@@ -322,20 +355,45 @@ impl Walk {
         }
         let mut begun = false;
         for (index, block) in blocks.enumerate() {
-            if let Some(text) = self.block(Field::new(block, &path.index(index)), role)? {
-                if !std::mem::replace(&mut begun, true) {
-                    prompt.begin(role);
+            let path = path.index(index);
+            match self.block(Field::new(block, &path), role)? {
+                Said::Nothing => {}
+                Said::Text(text) => {
+                    if !std::mem::replace(&mut begun, true) {
+                        prompt.begin(role);
+                    }
+                    prompt.text(text);
                 }
-                prompt.text(text);
+                Said::Call(call) => {
+                    if !std::mem::replace(&mut begun, true) {
+                        prompt.begin(role);
+                    }
+                    prompt.call(call).map_err(|rule| path.key("id").breaks(rule))?;
+                }
+                Said::Result(id, text) => {
+                    if !prompt.begin_result(id) {
+                        return Err(path.key("tool_use_id").breaks(NO_CALL));
+                    }
+                    prompt.text(&text);
+                    begun = false;
+                }
             }
         }
         Ok(())
     }
 
-    /// The text of a block; `None` for one that is not shown to the model.
-    fn block<'v>(&mut self, field: Field<'v, '_>, role: Role) -> Result<Option<&'v str>, Fault> {
+    fn block<'v>(&mut self, field: Field<'v, '_>, role: Role) -> Result<Said<'v>, Fault> {
         let entries = field.object()?;
         let kind = block_type(entries, field.path)?;
+        match (kind, role) {
+            (Block::ToolUse, Role::Assistant) => return self.tool_use(entries, field.path),
+            (Block::ToolUse, _) => {
+                return Err(field.path.breaks("tool_use blocks are for assistant messages only"));
+            }
+            (Block::ToolResult, Role::User) => return self.tool_result(entries, field.path),
+            (Block::ToolResult, _) => return Err(field.path.breaks("tool_result blocks are for user messages only")),
+            _ => {}
+        }
         let mut seen = Seen::default();
         let mut text = None;
         for (key, value) in entries {
@@ -354,7 +412,7 @@ impl Walk {
         }
         if let Block::Thinking = kind {
             return match role {
-                Role::Assistant => Ok(None),
+                Role::Assistant => Ok(Said::Nothing),
                 Role::User | Role::System | Role::Tool => {
                     Err(field.path.breaks("thinking blocks are for assistant messages only"))
                 }
@@ -364,27 +422,26 @@ impl Walk {
         let text = text.ok_or_else(|| path.is(What::Missing))?;
         match Field::new(text, &path).text()? {
             "" => Err(path.breaks("text content blocks must be non-empty")),
-            text => Ok(Some(text)),
+            text => Ok(Said::Text(text)),
         }
     }
 
     fn output_config(&mut self, field: Field<'_, '_>) -> Result<(), Fault> {
+        let mut seen = Seen::default();
         for (key, value) in field.object()? {
             let path = field.path.key(key);
             match key {
-                "format" => Field::new(value, &path).only(Neutral::Null)?,
+                "format" => {
+                    seen.once(0, &path)?;
+                    if let Some(format) = Field::new(value, &path).present() {
+                        self.format(format, "output_config.format.schema")?;
+                    }
+                }
                 "effort" | "task_budget" => {}
                 _ => self.ignored.meet(&path, self.strict)?,
             }
         }
         Ok(())
-    }
-}
-
-fn max_tokens(field: Field<'_, '_>) -> Result<u32, Fault> {
-    match field.at_least(0)? {
-        0 => Err(field.path.is(What::ValueNotYet("0".into()))),
-        tokens => Ok(tokens),
     }
 }
 
@@ -398,7 +455,7 @@ fn read_role(field: Field<'_, '_>) -> Result<Role, Fault> {
 
 /// The `type` of the block with these entries, which may stand anywhere among them.
 fn block_type(entries: Entries<'_>, path: &Path<'_>) -> Result<Block, Fault> {
-    const NAMES: &[&str] = &["text", "thinking", "redacted_thinking"];
+    const NAMES: &[&str] = &["text", "thinking", "redacted_thinking", "tool_use", "tool_result"];
     let name = tag(entries, "type", path)?;
     match BLOCKS.get(name) {
         Some(Block::NotYet) => Err(path.key("type").is(What::ValueNotYet(name.into()))),
@@ -412,14 +469,6 @@ fn thinking(field: Field<'_, '_>) -> Result<(), Fault> {
     const NAMES: &[&str] = &["adaptive", "disabled", "enabled", "between_tools"];
     match tag(field.object()?, "type", field.path)? {
         "adaptive" | "disabled" | "between_tools" => Ok(()),
-        name => Err(not_yet_or_unknown(name, NAMES, field.path)),
-    }
-}
-
-fn tool_choice(field: Field<'_, '_>) -> Result<(), Fault> {
-    const NAMES: &[&str] = &["auto", "any", "tool", "none"];
-    match tag(field.object()?, "type", field.path)? {
-        "none" => Ok(()),
         name => Err(not_yet_or_unknown(name, NAMES, field.path)),
     }
 }

@@ -81,6 +81,8 @@ pub(crate) enum Expected {
     Strings,
     /// A string or a list of blocks (Anthropic), parts (OpenAI).
     Content,
+    /// A word or an object.
+    Choice,
 }
 
 /// The ways in which a place can be wrong.
@@ -237,6 +239,7 @@ fn valid(expected: Expected) -> &'static str {
         Expected::Object => "an object",
         Expected::Strings => "a valid string or an array of strings",
         Expected::Content => "a valid string or an array of content blocks",
+        Expected::Choice => "a valid string or an object",
     }
 }
 
@@ -250,6 +253,7 @@ fn wanted(expected: Expected) -> &'static str {
         Expected::Object => "an object",
         Expected::Strings => "one of a string or an array of strings",
         Expected::Content => "one of a string or an array of objects",
+        Expected::Choice => "one of a string or an object",
     }
 }
 

@@ -3,10 +3,9 @@
 //! Nothing here knows a field's name. Invariant: a reader returns a value in range or a fault at its path; `null` is read
 //! as absent by [`Field::present`] before any reader sees it.
 
-use zerohop_engine::{Conversation, Message, Role};
-
 use super::{
     fault::{Expected, Fault, Path, What, shown},
+    source::Source,
     tape::{Entries, Items, Json, Value},
 };
 
@@ -16,6 +15,10 @@ pub(crate) const MAX_STOPS: usize = 16;
 pub(crate) const MAX_STOP_BYTES: usize = 256;
 /// Most messages of a request.
 pub(crate) const MAX_MESSAGES: usize = 100_000;
+/// Most bytes of an id.
+pub(crate) const MAX_NAME_BYTES: usize = 256;
+/// Most bytes of a schema, a grammar, a pattern or the arguments of a call.
+pub(crate) const MAX_RAW_BYTES: usize = 256 << 10;
 /// Most bytes of a model's name.
 pub(crate) const MAX_MODEL_BYTES: usize = 256;
 
@@ -225,6 +228,49 @@ impl<'v, 'p> Field<'v, 'p> {
         }
     }
 
+    /// An integer of 32 bits.
+    pub(crate) fn id(self) -> Result<u32, Fault> {
+        let value = self.int()?;
+        u32::try_from(value).map_err(|_| {
+            self.path.is(if value < 0 {
+                What::Below(0, value.to_string())
+            } else {
+                What::Above(u32::MAX.into(), value.to_string())
+            })
+        })
+    }
+
+    /// Text that names something, in at most [`MAX_NAME_BYTES`].
+    pub(crate) fn name(self) -> Result<&'v str, Fault> {
+        match self.text()? {
+            "" => Err(self.path.breaks("must not be empty")),
+            name if name.len() > MAX_NAME_BYTES => Err(self.path.breaks("must have at most 256 bytes")),
+            name => Ok(name),
+        }
+    }
+
+    /// The name of a tool.
+    pub(crate) fn tool_name(self) -> Result<&'v str, Fault> {
+        let name = self.text()?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
+            return Ok(name);
+        }
+        Err(self
+            .path
+            .breaks("must be 1 to 64 letters, digits, underscores and dashes"))
+    }
+
+    /// The text of an object, as it stands in the body.
+    pub(crate) fn raw<'t>(self, source: &Source<'t>) -> Result<&'t str, Fault> {
+        let entries = self.object()?;
+        match source.text(entries) {
+            Some(text) if text.len() > MAX_RAW_BYTES => Err(self.path.breaks("must have at most 262,144 bytes")),
+            Some(text) => Ok(text),
+            None => Err(self.path.breaks("cannot be read in one pass")),
+        }
+    }
+
     /// A list of stop texts.
     pub(crate) fn stops(self) -> Result<Vec<String>, Fault> {
         let items = self.array()?;
@@ -249,13 +295,10 @@ impl<'v, 'p> Field<'v, 'p> {
 
     /// A field that is only acceptable with a value that asks for nothing.
     pub(crate) fn only(self, neutral: Neutral) -> Result<(), Fault> {
-        #[expect(clippy::float_cmp, reason = "exactly the neutral value is meant")]
         let asks_nothing = match (neutral, self.json) {
             (_, Json::Null) | (Neutral::False, Json::Bool(false)) => true,
             (Neutral::Empty, Json::Array(items)) => items.len() == 0,
             (Neutral::Empty, Json::Object(entries)) => entries.is_empty(),
-            (Neutral::Number(wanted), Json::Int(value)) => value == i128::from(wanted),
-            (Neutral::Number(wanted), Json::Float(value)) => value == f64::from(wanted),
             (Neutral::Word(wanted), Json::Str(value)) => value == wanted,
             _ => false,
         };
@@ -275,8 +318,6 @@ pub(crate) enum Neutral {
     Empty,
     /// `false`
     False,
-    /// This number.
-    Number(i32),
     /// This string.
     Word(&'static str),
 }
@@ -320,62 +361,5 @@ impl Seen {
         let first = self.0 & bit == 0;
         self.0 |= bit;
         first
-    }
-}
-
-/// A conversation in the making: neighbours of one role become one message.
-///
-/// Between two messages of one role stands an empty line, between two blocks of one message a line break.
-#[derive(Default)]
-pub(crate) struct Prompt {
-    messages: Vec<Message>,
-    separator: &'static str,
-}
-
-impl Prompt {
-    /// The next texts are a new message of this role.
-    pub(crate) fn begin(&mut self, role: Role) {
-        match self.messages.last() {
-            Some(last) if last.role == role => {
-                self.separator = if last.content.is_empty() { "" } else { "\n\n" };
-            }
-            _ => {
-                self.separator = "";
-                if self.messages.capacity() == 0 {
-                    self.messages.reserve_exact(4);
-                }
-                self.messages.push(Message::new(role, String::new()));
-            }
-        }
-    }
-
-    /// Adds text to the message.
-    pub(crate) fn text(&mut self, text: &str) {
-        if let Some(last) = self.messages.last_mut() {
-            if last.content.capacity() == 0 && self.separator.is_empty() {
-                last.content = text.to_owned();
-            } else {
-                last.content.reserve(self.separator.len() + text.len());
-                last.content.push_str(self.separator);
-                last.content.push_str(text);
-            }
-            self.separator = "\n";
-        }
-    }
-
-    /// The conversation with `system` in front; `path` is where messages are missing if there are none.
-    pub(crate) fn finish(&mut self, system: &mut Self, path: &Path<'_>) -> Result<Conversation, Fault> {
-        if self.messages.is_empty() {
-            return Err(path.breaks("at least one message is required"));
-        }
-        if let Some(lead) = system.messages.pop() {
-            match self.messages.first_mut() {
-                Some(first) if first.role == lead.role => {
-                    first.content = format!("{}\n\n{}", lead.content, first.content);
-                }
-                _ => self.messages.insert(0, lead),
-            }
-        }
-        Ok(std::mem::take(&mut self.messages).into())
     }
 }

@@ -35,6 +35,16 @@ pub(crate) fn explain(body: &[u8], parser_at: usize, too_deep: bool) -> Fault {
     Fault { path, what }
 }
 
+/// Whether this text is a JSON object as the parser would take it.
+pub(crate) fn is_object(text: &str) -> bool {
+    let mut scan = Scan {
+        body: text.as_bytes(),
+        at: 0,
+        stack: Vec::new(),
+    };
+    scan.peek() == Some(b'{') && scan.document().is_ok()
+}
+
 /// Said if the parser refuses what the scan accepts, which no test has seen.
 pub(crate) const UNEXPLAINED: &str = "invalid syntax";
 const UNTERMINATED: &str = "unterminated string";

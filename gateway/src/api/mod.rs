@@ -17,13 +17,20 @@ mod locate;
 mod names;
 mod number;
 pub mod openai;
+mod prompt;
+mod source;
 mod tape;
+mod wishes;
 
 pub(crate) use fault::brackets;
 pub use fields::Ignored;
+pub(crate) use locate::is_object;
 pub use tape::Scratch;
+pub use wishes::MAX_CHOICES;
 
-use zerohop_engine::Conversation;
+use std::borrow::Cow;
+
+use zerohop_engine::{Conversation, Form, Part};
 
 /// Which API a request speaks; the reply has the same shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,12 +58,95 @@ pub struct ChatRequest {
     pub top_k: Option<u32>,
     /// `None`: the worker draws one.
     pub seed: Option<u64>,
-    /// At least 1; `None` (OpenAI only): to the end of the context.
+    /// `None` (OpenAI only): to the end of the context. 0 (Anthropic only): the prompt is computed and nothing said.
     pub max_tokens: Option<u32>,
     /// Stop texts, none of them empty.
     pub stop: Vec<String>,
     /// How to stream; `None`: one JSON document.
     pub stream: Option<StreamOptions>,
+    /// What few requests ask for; `None`: nothing of it.
+    pub extras: Option<Box<Extras>>,
+}
+
+/// What few requests ask for. The default asks for nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Extras {
+    /// Answers to the one prompt, 1 to [`MAX_CHOICES`].
+    pub choices: u32,
+    /// 0 to 1; 0 keeps all.
+    pub min_p: f32,
+    /// 0.01 to 2; 1 changes nothing.
+    pub repetition_penalty: f32,
+    /// -2 to 2.
+    pub frequency_penalty: f32,
+    /// -2 to 2.
+    pub presence_penalty: f32,
+    /// Added to the logits of these tokens, -100 to 100; each id at most once, in rising order.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// At most `max_tokens`.
+    pub min_tokens: u32,
+    /// Tokens at which to stop.
+    pub stop_tokens: Vec<u32>,
+    /// The model's own end tokens do not stop it.
+    pub ignore_eos: bool,
+    /// Tell log probabilities, with this many most probable tokens (0 to 20) beside each.
+    pub logprobs: Option<u32>,
+    /// The form of the answer.
+    pub form: Form,
+    /// Where in the body what an engine may refuse stands.
+    pub places: Places,
+}
+
+impl Default for Extras {
+    fn default() -> Self {
+        Self {
+            choices: 1,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            logit_bias: Vec::new(),
+            min_tokens: 0,
+            stop_tokens: Vec::new(),
+            ignore_eos: false,
+            logprobs: None,
+            form: Form::Free,
+            places: Places::default(),
+        }
+    }
+}
+
+/// Where in the body of a request something stands that only an engine can judge.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Places {
+    /// The path of the form, with dots; empty if there is none.
+    pub form: &'static str,
+    /// The index in the body of each tool, if not all tools of the body are offered.
+    pub tools: Vec<usize>,
+}
+
+impl Places {
+    /// The path of what an engine refused, with dots.
+    #[must_use]
+    pub fn path(&self, part: Part, dialect: Dialect) -> Cow<'static, str> {
+        match part {
+            Part::Messages => "messages".into(),
+            Part::Prompt => "prompt".into(),
+            Part::Form => self.form.into(),
+            Part::Tool(index) => {
+                let index = self.tools.get(index).copied().unwrap_or(index);
+                match dialect {
+                    Dialect::Anthropic => format!("tools.{index}.input_schema").into(),
+                    Dialect::OpenAi => format!("tools.{index}.function.parameters").into(),
+                }
+            }
+            Part::ToolChoice => "tool_choice".into(),
+            Part::LogitBias => "logit_bias".into(),
+            Part::StopTokens => "stop_token_ids".into(),
+            Part::Dimensions => "dimensions".into(),
+            Part::Model => "model".into(),
+        }
+    }
 }
 
 /// How a stream is told.

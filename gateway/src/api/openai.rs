@@ -5,18 +5,23 @@
 //! Invariant: a field is honoured, refused at its path, or one of those that the API lets a server ignore; `null` is the
 //! same as absent, a known name given twice is refused.
 
-use zerohop_engine::{Conversation, Role};
+use zerohop_engine::{Conversation, Form, Role};
 
 use super::{
-    ChatRequest, Dialect, Scratch, StreamOptions,
+    ChatRequest, Dialect, Extras, Scratch, StreamOptions,
     fault::{Expected, Fault, Path, What},
-    fields::{Field, Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, find, tag},
+    fields::{Field, Ignored, MAX_MESSAGES, Neutral, Seen, find, tag},
+    prompt::Prompt,
+    source::Source,
     tape::{Items, Json, Value},
+    wishes::{self, MAX_CHOICES, Wishes},
 };
 use crate::error::ApiError;
 
 mod direct;
+mod form;
 mod known;
+mod tools;
 
 pub(super) use known::TOP;
 use known::{Name, PARTS, Part, ROLES, hint};
@@ -60,8 +65,8 @@ pub(crate) fn chat_by_tape(
     strict: bool,
 ) -> Result<(ChatRequest, Ignored), ApiError> {
     scratch
-        .with(body, |root| {
-            let mut walk = Walk::over(root, strict)?;
+        .with(body, |root, body| {
+            let mut walk = Walk::over(root, body, strict)?;
             let (model, conversation) = walk.complete()?;
             Ok(walk.request(model, conversation))
         })
@@ -70,9 +75,11 @@ pub(crate) fn chat_by_tape(
 
 /// What the walk has met so far.
 #[derive(Default)]
-struct Walk {
+struct Walk<'t> {
     strict: bool,
     ignored: Ignored,
+    /// Empty in the direct pass, which leaves what needs it to the tape.
+    source: Source<'t>,
     model: Option<String>,
     prompt: Option<Prompt>,
     stream: bool,
@@ -85,9 +92,12 @@ struct Walk {
     top_k: Option<u32>,
     stop: Vec<String>,
     seed: Option<u64>,
+    wishes: Option<Box<Wishes>>,
+    /// What has become of the wishes.
+    extras: Option<Box<Extras>>,
 }
 
-impl Walk {
+impl<'t> Walk<'t> {
     fn new(strict: bool) -> Self {
         Self {
             strict,
@@ -95,8 +105,9 @@ impl Walk {
         }
     }
 
-    fn over(root: Value<'_>, strict: bool) -> Result<Self, Fault> {
+    fn over(root: Value<'t>, body: &'t [u8], strict: bool) -> Result<Self, Fault> {
         let mut walk = Self::new(strict);
+        walk.source = Source::new(root, body);
         let mut seen = Seen::default();
         for (key, value) in Field::new(root, &Path::Root).object()? {
             let path = Path::Root.key(key);
@@ -124,8 +135,16 @@ impl Walk {
         }
         let model = self.model.take().ok_or_else(|| missing("model"))?;
         let prompt = self.prompt.as_mut().ok_or_else(|| missing("messages"))?;
-        let conversation = prompt.finish(&mut Prompt::default(), &Path::Root.key("messages"))?;
+        let mut conversation = prompt.finish(&mut Prompt::default(), &Path::Root.key("messages"))?;
+        if let Some(wishes) = self.wishes.take() {
+            let most = self.max_completion_tokens.or(self.max_tokens);
+            self.extras = wishes.finish(&mut conversation, most)?;
+        }
         Ok((model, conversation))
+    }
+
+    fn wishes(&mut self) -> &mut Wishes {
+        self.wishes.get_or_insert_default()
     }
 
     #[inline(always)]
@@ -143,6 +162,7 @@ impl Walk {
             stream: self.stream.then_some(StreamOptions {
                 include_usage: self.stream_options == Some(true),
             }),
+            extras: self.extras,
         };
         (request, self.ignored)
     }
@@ -161,36 +181,60 @@ impl Walk {
             Name::TopK => self.top_k = top_k(field)?,
             Name::Stop => self.stop = stop(field)?,
             Name::Seed => self.seed = Some(seed(field)?),
-            Name::N => only_one(field)?,
-            Name::FrequencyPenalty | Name::PresencePenalty => {
-                field.number(-2, 2)?;
-                field.only(Neutral::Number(0))?;
-            }
-            Name::TopLogprobs => {
-                field.number(0, 20)?;
-                field.only(Neutral::Number(0))?;
-            }
-            Name::ResponseFormat => response_format(field)?,
             Name::Modalities => modalities(field)?,
-            Name::MinP | Name::MinTokens => field.only(Neutral::Number(0))?,
-            Name::RepetitionPenalty => field.only(Neutral::Number(1))?,
-            Name::Logprobs | Name::IgnoreEos | Name::Echo => field.only(Neutral::False)?,
-            Name::Tools | Name::Functions | Name::LogitBias | Name::StopTokenIds | Name::ChatTemplateKwargs => {
-                field.only(Neutral::Empty)?;
+            Name::Echo => field.only(Neutral::False)?,
+            Name::Functions | Name::FunctionCall => legacy(name, field)?,
+            Name::ChatTemplateKwargs => field.only(Neutral::Empty)?,
+            Name::Audio | Name::WebSearchOptions | Name::Moderation | Name::Grammar | Name::PromptLogprobs => {
+                field.only(Neutral::Null)?;
             }
-            Name::ToolChoice | Name::FunctionCall => field.only(Neutral::Word("none"))?,
-            Name::Audio
-            | Name::WebSearchOptions
-            | Name::Moderation
-            | Name::StructuredOutputs
-            | Name::GuidedJson
-            | Name::GuidedRegex
-            | Name::GuidedChoice
-            | Name::GuidedGrammar
-            | Name::Grammar
-            | Name::JsonSchema
-            | Name::PromptLogprobs => field.only(Neutral::Null)?,
             hint!() => {}
+            _ => self.wish(name, field)?,
+        }
+        Ok(())
+    }
+
+    /// What few requests have.
+    #[inline(never)]
+    fn wish(&mut self, name: Name, field: Field<'_, '_>) -> Result<(), Fault> {
+        match name {
+            Name::N => self.wishes().extras.choices = wishes::between(field, 1, MAX_CHOICES)?,
+            Name::FrequencyPenalty => self.wishes().extras.frequency_penalty = field.number(-2, 2)?,
+            Name::PresencePenalty => self.wishes().extras.presence_penalty = field.number(-2, 2)?,
+            Name::RepetitionPenalty => self.wishes().extras.repetition_penalty = wishes::repetition_penalty(field)?,
+            Name::MinP => self.wishes().extras.min_p = field.number(0, 1)?,
+            Name::MinTokens => self.wishes().extras.min_tokens = field.at_least(0)?,
+            Name::IgnoreEos => self.wishes().extras.ignore_eos = field.bool()?,
+            Name::StopTokenIds => self.wishes().extras.stop_tokens = wishes::stop_tokens(field)?,
+            Name::LogitBias => self.wishes().extras.logit_bias = wishes::logit_bias(field)?,
+            Name::Logprobs => self.wishes().logprobs = field.bool()?,
+            Name::TopLogprobs => self.wishes().top_logprobs = Some(wishes::between(field, 0, 20)?),
+            Name::Tools => self.tools(field)?,
+            Name::ToolChoice => self.tool_choice(field)?,
+            Name::ParallelToolCalls => self.wishes().single = !field.bool()?,
+            Name::ResponseFormat => self.response_format(field)?,
+            Name::StructuredOutputs => self.structured_outputs(field)?,
+            Name::GuidedJson => {
+                let form = Form::Schema(self.schema(field)?);
+                self.wishes().form(form, "guided_json");
+            }
+            Name::JsonSchema => {
+                let form = Form::Schema(self.schema(field)?);
+                self.wishes().form(form, "json_schema");
+            }
+            Name::GuidedRegex => {
+                let form = Form::Regex(wishes::pattern(field)?);
+                self.wishes().form(form, "guided_regex");
+            }
+            Name::GuidedChoice => {
+                let form = wishes::choice_texts(field)?;
+                self.wishes().form(form, "guided_choice");
+            }
+            Name::GuidedGrammar => {
+                let form = Form::Grammar(wishes::pattern(field)?);
+                self.wishes().form(form, "guided_grammar");
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -228,7 +272,7 @@ impl Walk {
     fn message(&mut self, field: Field<'_, '_>, prompt: &mut Prompt) -> Result<(), Fault> {
         let entries = field.object()?;
         let role = role(tag(entries, "role", field.path)?, field.path)?;
-        let (mut content, mut refusal) = (None, None);
+        let (mut content, mut refusal, mut calls, mut answers) = (None, None, None, None);
         let mut seen = Seen::default();
         for (key, value) in entries {
             let path = field.path.key(key);
@@ -244,7 +288,14 @@ impl Walk {
                     seen.once(1, &path)?;
                     refusal = entry.map(Field::text).transpose()?;
                 }
-                ("tool_calls", Role::Assistant) => entry.map_or(Ok(()), |entry| entry.only(Neutral::Empty))?,
+                ("tool_calls", Role::Assistant) => {
+                    seen.once(2, &path)?;
+                    calls = entry.map(|entry| self.tool_calls(entry)).transpose()?;
+                }
+                ("tool_call_id", Role::Tool) => {
+                    seen.once(3, &path)?;
+                    answers = entry.map(Field::name).transpose()?;
+                }
                 ("function_call" | "audio", Role::Assistant) => {
                     entry.map_or(Ok(()), |entry| entry.only(Neutral::Null))?;
                 }
@@ -252,8 +303,17 @@ impl Walk {
                 _ => self.ignored.meet(&path, self.strict)?,
             }
         }
+        let calls = calls.unwrap_or_default();
+        if role == Role::Tool {
+            let path = field.path.key("tool_call_id");
+            let answers = answers.ok_or_else(|| path.is(What::Missing))?;
+            if !prompt.begin_result(answers) {
+                return Err(path.breaks("is no id of a call in the assistant message before"));
+            }
+        } else {
+            prompt.begin(role);
+        }
         let path = field.path.key("content");
-        prompt.begin(role);
         match (
             content
                 .map(|content| Field::new(content, &path))
@@ -261,11 +321,15 @@ impl Walk {
             role,
         ) {
             (Some(content), _) => self.content(content, role, prompt)?,
-            (None, Role::Assistant) if refusal.is_some() || content.is_some() => {}
+            (None, Role::Assistant) if refusal.is_some() || content.is_some() || !calls.is_empty() => {}
             (None, _) => return Err(content_missing(content, &path)),
         }
         if let Some(refusal) = refusal {
             prompt.text(refusal);
+        }
+        for (index, call) in calls.into_iter().enumerate() {
+            let added = prompt.call(call);
+            added.map_err(|rule| field.path.key("tool_calls").index(index).breaks(rule))?;
         }
         Ok(())
     }
@@ -310,10 +374,12 @@ fn content_missing(content: Option<Value<'_>>, path: &Path<'_>) -> Fault {
 }
 
 fn role(name: &str, message: &Path<'_>) -> Result<Role, Fault> {
-    const NAMES: &[&str] = &["system", "developer", "user", "assistant"];
+    const NAMES: &[&str] = &["system", "developer", "user", "assistant", "tool"];
     match ROLES.get(name) {
         Some(Some(role)) => Ok(role),
-        Some(None) => Err(message.key("role").is(What::ValueNotYet(name.into()))),
+        Some(None) => Err(message
+            .key("role")
+            .breaks("'function' was replaced by 'tool', with 'tool_call_id'")),
         None => Err(message.key("role").is(What::OneOf(NAMES, name.into()))),
     }
 }
@@ -361,22 +427,13 @@ fn seed(field: Field<'_, '_>) -> Result<u64, Fault> {
     }
 }
 
-fn only_one(field: Field<'_, '_>) -> Result<(), Fault> {
-    match field.at_least(1)? {
-        1 => Ok(()),
-        more => Err(field.path.is(What::ValueNotYet(more.to_string()))),
-    }
-}
-
-fn response_format(field: Field<'_, '_>) -> Result<(), Fault> {
-    const NAMES: &[&str] = &["text", "json_object", "json_schema"];
-    let kind = tag(field.object()?, "type", field.path)?;
-    let path = field.path.key("type");
-    match kind {
-        "text" => Ok(()),
-        "json_object" | "json_schema" | "grammar" | "structural_tag" => Err(path.is(What::ValueNotYet(kind.into()))),
-        _ => Err(path.is(What::OneOf(NAMES, kind.into()))),
-    }
+/// What was replaced by tools years ago is refused with the name of what replaced it, unless it asks for nothing.
+fn legacy(name: Name, field: Field<'_, '_>) -> Result<(), Fault> {
+    let (neutral, rule) = match name {
+        Name::Functions => (Neutral::Empty, "was replaced by 'tools'"),
+        _ => (Neutral::Word("none"), "was replaced by 'tool_choice'"),
+    };
+    field.only(neutral).map_err(|_| field.path.breaks(rule))
 }
 
 fn modalities(field: Field<'_, '_>) -> Result<(), Fault> {

@@ -1,6 +1,6 @@
 //! Bodies of the Chat Completions API: what each means, or where and how it is wrong.
 
-use zerohop_engine::{Conversation, Message};
+use zerohop_engine::{Conversation, Message, ToolCall};
 
 use super::*;
 
@@ -22,6 +22,7 @@ fn base() -> ChatRequest {
         max_tokens: None,
         stop: vec![],
         stream: None,
+        extras: None,
     }
 }
 
@@ -101,7 +102,7 @@ fn fields_that_ask_for_nothing() {
         r#""modalities":["text"],"audio":null"#,
         r#""min_p":0,"repetition_penalty":1.0,"min_tokens":0,"ignore_eos":false,"stop_token_ids":[],"chat_template_kwargs":{}"#,
         r#""structured_outputs":null,"guided_json":null,"echo":false,"prompt_logprobs":null,"moderation":null"#,
-        r#""parallel_tool_calls":true,"reasoning_effort":"low","user":"u","safety_identifier":"s","metadata":{"a":"b"}"#,
+        r#""parallel_tool_calls":true,"tool_choice":"auto","reasoning_effort":"low","user":"u","safety_identifier":"s","metadata":{"a":"b"}"#,
         r#""store":true,"prompt_cache_key":"k","prompt_cache_options":{},"prompt_cache_retention":"24h","service_tier":"auto""#,
         r#""verbosity":"low","prediction":{"type":"content","content":"x"},"add_generation_prompt":true,"continue_final_message":false"#,
     ] {
@@ -378,7 +379,7 @@ fn messages_that_are_wrong() {
     refuse_messages(
         r#"[{"role":"human","content":"hi"}]"#,
         "messages.0.role",
-        "Invalid value: 'human'. Supported values are: 'system', 'developer', 'user' and 'assistant'.",
+        "Invalid value: 'human'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool'.",
     );
     refuse_messages(
         r#"[{"role":"user","content":null}]"#,
@@ -431,32 +432,11 @@ fn messages_that_are_wrong() {
 #[test]
 fn what_later_work_brings() {
     for (name, value) in [
-        ("tools", r#"[{"type":"function","function":{"name":"f"}}]"#),
-        ("tool_choice", "\"auto\""),
-        ("tool_choice", r#"{"type":"function","function":{"name":"f"}}"#),
-        ("functions", r#"[{"name":"f"}]"#),
-        ("function_call", "\"auto\""),
-        ("logprobs", "true"),
-        ("top_logprobs", "5"),
-        ("logit_bias", r#"{"50256":-100}"#),
-        ("frequency_penalty", "0.5"),
-        ("presence_penalty", "-2"),
         ("audio", r#"{"voice":"alloy","format":"mp3"}"#),
         ("web_search_options", "{}"),
         ("moderation", "{}"),
-        ("min_p", "0.1"),
-        ("repetition_penalty", "1.1"),
-        ("min_tokens", "3"),
-        ("ignore_eos", "true"),
-        ("stop_token_ids", "[1]"),
         ("chat_template_kwargs", r#"{"a":1}"#),
-        ("structured_outputs", r#"{"regex":"a"}"#),
-        ("guided_json", "{}"),
-        ("guided_regex", "\"a\""),
-        ("guided_choice", "[\"a\"]"),
-        ("guided_grammar", "\"a\""),
         ("grammar", "\"root ::= a\""),
-        ("json_schema", "{}"),
         ("echo", "true"),
         ("prompt_logprobs", "1"),
     ] {
@@ -466,8 +446,17 @@ fn what_later_work_brings() {
             &format!("Unsupported parameter: '{name}' is not supported yet."),
         );
     }
-    refuse(r#""n":2"#, "n", "Unsupported value: 'n' does not support '2' yet.");
-    for kind in ["json_object", "json_schema", "grammar", "structural_tag"] {
+    refuse(
+        r#""functions":[{"name":"f"}]"#,
+        "functions",
+        "Invalid 'functions': was replaced by 'tools'.",
+    );
+    refuse(
+        r#""function_call":"auto""#,
+        "function_call",
+        "Invalid 'function_call': was replaced by 'tool_choice'.",
+    );
+    for kind in ["grammar", "structural_tag"] {
         let message = format!("Unsupported value: 'response_format.type' does not support '{kind}' yet.");
         refuse(
             &format!(r#""response_format":{{"type":"{kind}"}}"#),
@@ -475,16 +464,6 @@ fn what_later_work_brings() {
             &message,
         );
     }
-    refuse(
-        r#""response_format":{"type":"xml"}"#,
-        "response_format.type",
-        "Invalid value: 'xml'. Supported values are: 'text', 'json_object' and 'json_schema'.",
-    );
-    refuse(
-        r#""response_format":{}"#,
-        "response_format.type",
-        "Missing required parameter: 'response_format.type'.",
-    );
     refuse(
         r#""modalities":["text","audio"]"#,
         "modalities.1",
@@ -495,19 +474,12 @@ fn what_later_work_brings() {
         "modalities.0",
         "Invalid value: 'smell'. Supported values are: 'text' and 'audio'.",
     );
-    for role in ["tool", "function"] {
-        let message = format!("Unsupported value: 'messages[0].role' does not support '{role}' yet.");
-        refuse_messages(
-            &format!(r#"[{{"role":"{role}","content":"x"}}]"#),
-            "messages.0.role",
-            &message,
-        );
-    }
-    for (name, value) in [
-        ("tool_calls", r#"[{"id":"c"}]"#),
-        ("function_call", r#"{"name":"f"}"#),
-        ("audio", r#"{"id":"a"}"#),
-    ] {
+    refuse_messages(
+        r#"[{"role":"function","name":"f","content":"x"}]"#,
+        "messages.0.role",
+        "Invalid 'messages[0].role': 'function' was replaced by 'tool', with 'tool_call_id'.",
+    );
+    for (name, value) in [("function_call", r#"{"name":"f"}"#), ("audio", r#"{"id":"a"}"#)] {
         let messages = format!(r#"[{{"role":"assistant","content":null,"{name}":{value}}}]"#);
         refuse_messages(
             &messages,
@@ -588,7 +560,6 @@ fn unknown_fields() {
 #[test]
 fn every_name_is_read_or_ignored_on_purpose() {
     let ignored = [
-        "parallel_tool_calls",
         "reasoning_effort",
         "user",
         "safety_identifier",
@@ -609,3 +580,6 @@ fn every_name_is_read_or_ignored_on_purpose() {
         assert_eq!(result.param.as_deref(), Some(wanted), "{name}");
     }
 }
+
+#[path = "wishes_tests.rs"]
+mod wishes_of_chat;

@@ -65,11 +65,11 @@ impl Scratch {
         result
     }
 
-    /// Parses `body` and hands its root to `read`; the values end with the call.
+    /// Parses `body` and hands its root and its text to `read`; the values end with the call.
     pub(crate) fn with<T>(
         &mut self,
         body: &[u8],
-        read: impl for<'a> FnOnce(Value<'a>) -> Result<T, Fault>,
+        read: impl for<'a> FnOnce(Value<'a>, &'a [u8]) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         if has_too_many_values(body) {
             return Err(Fault::at_root("has too many values"));
@@ -82,7 +82,7 @@ impl Scratch {
         let mut tape: Tape<'_> = std::mem::replace(&mut self.tape, Tape(Vec::new()));
         let parsed = simd_json::fill_tape_padded(&mut self.padded, body.len(), &mut self.buffers, &mut tape);
         let result = match parsed {
-            Ok(()) => read(Value(&tape.0)),
+            Ok(()) => read(Value(&tape.0), body),
             Err(error) => Err(locate::explain(
                 body,
                 error.index(),
@@ -121,7 +121,7 @@ fn structure(body: &[u8]) -> usize {
 }
 
 /// The place behind the quote that ends the string whose first byte is at `at`; the body's end if none does.
-fn string_end(body: &[u8], mut at: usize) -> usize {
+pub(super) fn string_end(body: &[u8], mut at: usize) -> usize {
     while let Some(found) = body.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
         at += found;
         if body[at] == b'"' {
@@ -154,6 +154,11 @@ impl<'a> Value<'a> {
     /// The value that these nodes begin with.
     pub(crate) fn new(nodes: &'a [Node<'a>]) -> Self {
         Self(nodes)
+    }
+
+    /// It and what it holds.
+    pub(super) fn nodes(self) -> &'a [Node<'a>] {
+        self.0
     }
 
     pub(crate) fn json(self) -> Json<'a> {
@@ -215,6 +220,13 @@ impl<'a> Iterator for Items<'a> {
 /// The entries of an object, in order, duplicates included.
 #[derive(Clone, Copy)]
 pub(crate) struct Entries<'a>(&'a [Node<'a>]);
+
+impl<'a> Entries<'a> {
+    /// Those that are still to come.
+    pub(super) fn nodes(self) -> &'a [Node<'a>] {
+        self.0
+    }
+}
 
 impl Entries<'_> {
     pub(crate) fn is_empty(&self) -> bool {

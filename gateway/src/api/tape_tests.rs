@@ -37,7 +37,7 @@ fn plain(value: serde_json::Value) -> serde_json::Value {
 /// Both parsers refuse the body, or both read the same from it. Where it is refused, the explaining scan finds a reason
 /// of its own.
 fn check(scratch: &mut Scratch, body: &[u8]) {
-    let ours = scratch.with(body, |root| Ok(tree(root)));
+    let ours = scratch.with(body, |root, _| Ok(tree(root)));
     let theirs = serde_json::from_slice::<serde_json::Value>(body);
     let shown = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
     match (ours, theirs) {
@@ -277,7 +277,7 @@ proptest! {
 
 /// The body is refused at this path, with this message to an Anthropic client.
 fn check_fault(body: &[u8], param: Option<&str>, message: &str) {
-    let fault = Scratch::default().with(body, |_| Ok(())).expect_err("refused");
+    let fault = Scratch::default().with(body, |_, _| Ok(())).expect_err("refused");
     let error = fault.into_error(Dialect::Anthropic);
     assert_eq!(
         (error.kind, error.param.as_deref(), &*error.message),
@@ -368,16 +368,16 @@ fn depth_has_a_limit() {
         let mut scratch = Scratch::default();
         assert!(
             scratch
-                .with(nested(open, close, MAX_DEPTH).as_bytes(), |_| Ok(()))
+                .with(nested(open, close, MAX_DEPTH).as_bytes(), |_, _| Ok(()))
                 .is_ok()
         );
         for depth in [MAX_DEPTH + 1, 100_000] {
             let wanted = Path::Root.breaks("is nested deeper than 128 levels");
             assert_eq!(
-                scratch.with(nested(open, close, depth).as_bytes(), |_| Ok(())),
+                scratch.with(nested(open, close, depth).as_bytes(), |_, _| Ok(())),
                 Err(wanted.clone())
             );
-            assert_eq!(scratch.with(open.repeat(depth).as_bytes(), |_| Ok(())), Err(wanted));
+            assert_eq!(scratch.with(open.repeat(depth).as_bytes(), |_, _| Ok(())), Err(wanted));
         }
     }
 }
@@ -387,14 +387,14 @@ fn a_large_body_may_not_be_all_structure() {
     let mut scratch = Scratch::default();
     for body in ["[1,".repeat(2 << 20), "[".repeat(5 << 20), "1 ".repeat(5 << 20)] {
         assert_eq!(
-            scratch.with(body.as_bytes(), |_| Ok(())),
+            scratch.with(body.as_bytes(), |_, _| Ok(())),
             Err(Path::Root.breaks("has too many values"))
         );
     }
     // Text may hold what it likes.
     let body = format!("[\"{}\"]", "[1,\\\"\\\\".repeat(1 << 20));
     assert_eq!(
-        scratch.with(body.as_bytes(), |root| Ok(matches!(root.json(), Json::Array(_)))),
+        scratch.with(body.as_bytes(), |root, _| Ok(matches!(root.json(), Json::Array(_)))),
         Ok(true)
     );
     assert!(
@@ -407,7 +407,7 @@ fn a_large_body_may_not_be_all_structure() {
 fn a_scratch_forgets_the_body_before() {
     let mut scratch = Scratch::default();
     for (body, wanted) in [("[1,2,3]", 3), ("[", 0), ("[\"\\n\\\"\"]", 1), ("[1,2", 0), ("[]", 0)] {
-        let length = scratch.with(body.as_bytes(), |root| match root.json() {
+        let length = scratch.with(body.as_bytes(), |root, _| match root.json() {
             Json::Array(items) => Ok(items.count()),
             _ => Err(Path::Root.breaks("is no array")),
         });

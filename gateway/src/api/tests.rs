@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use zerohop_engine::{Role, ToolChoice, Tools};
 
 use super::*;
 use crate::error::ApiError;
@@ -32,6 +33,19 @@ const NAMES: &[&str] = &[
     "text",
     "refusal",
     "x",
+    "function",
+    "name",
+    "parameters",
+    "input_schema",
+    "schema",
+    "json_schema",
+    "logprobs",
+    "top_logprobs",
+    "logit_bias",
+    "min_tokens",
+    "guided_json",
+    "structured_outputs",
+    "tool_calls",
 ];
 
 /// A value such as might stand at any of these names.
@@ -53,6 +67,10 @@ fn leaf() -> impl Strategy<Value = Value> {
                 "image",
                 "none",
                 "adaptive",
+                "function",
+                "json_schema",
+                "json_object",
+                "tool_use",
                 "a\0b",
                 "hi\n"
             ][..]
@@ -76,11 +94,27 @@ fn tree() -> impl Strategy<Value = Value> {
 
 /// A body that is right, but for what is put in its place.
 fn body() -> impl Strategy<Value = Value> {
-    let block = prop_oneof![Just(json!("hi")), Just(json!([{"type": "text", "text": "a"}])), tree()];
+    let block = prop_oneof![
+        Just(json!("hi")),
+        Just(json!([{"type": "text", "text": "a"}])),
+        Just(json!([{"type": "tool_use", "id": "c", "name": "f", "input": {"a": [1]}}])),
+        Just(json!([{"type": "tool_result", "tool_use_id": "c", "content": "r"}, {"type": "text", "text": "a"}])),
+        tree()
+    ];
     let role = prop::sample::select(&["user", "assistant", "system"][..]);
     let message = prop_oneof![4 => (role, block).prop_map(|(role, content)| json!({"role": role, "content": content})), 1 => tree()];
     let messages = prop::collection::vec(message, 0..5);
-    let rest = prop::collection::vec((prop::sample::select(NAMES), tree()), 0..3);
+    let tools = prop::sample::select(vec![
+        json!([{"name": "f", "input_schema": {}}]),
+        json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]),
+    ]);
+    let wish = prop_oneof![
+        4 => (prop::sample::select(NAMES), tree()),
+        1 => (Just("tools"), tools),
+        1 => (Just("tool_choice"), prop::sample::select(vec![json!("required"), json!({"type": "tool", "name": "f"})])),
+        1 => (Just("response_format"), Just(json!({"type": "json_object"}))),
+    ];
+    let rest = prop::collection::vec(wish, 0..4);
     (messages, rest).prop_map(|(messages, rest)| {
         let mut body = json!({"model": "m", "max_tokens": 5, "messages": messages});
         for (name, value) in rest {
@@ -100,18 +134,69 @@ fn check(request: &ChatRequest) {
             .is_none_or(|temperature| (0.0..=2.0).contains(&temperature))
     );
     assert!(request.top_p.is_none_or(|top_p| top_p > 0.0 && top_p <= 1.0));
-    assert!(request.top_k != Some(0) && request.max_tokens != Some(0));
+    assert!(request.top_k != Some(0));
+    assert!(request.max_tokens != Some(0) || request.dialect == Dialect::Anthropic);
     assert!(request.stop.iter().all(|stop| !stop.is_empty()));
+    if let Some(extras) = &request.extras {
+        check_extras(extras);
+        assert!(request.max_tokens.is_none_or(|most| most >= extras.min_tokens));
+    }
 }
 
 fn check_conversation(conversation: &Conversation) {
     let messages = &conversation.messages;
     assert!(!messages.is_empty());
     assert!(
-        messages.windows(2).all(|pair| pair[0].role != pair[1].role),
+        messages
+            .windows(2)
+            .all(|pair| pair[0].role != pair[1].role || pair[1].role == Role::Tool),
         "{messages:?}"
     );
+    let last = messages.last().unwrap();
+    assert!(last.calls.is_empty(), "{messages:?}");
+    for message in messages {
+        assert_eq!(message.call_id.is_some(), message.role == Role::Tool, "{messages:?}");
+        assert!(
+            message.calls.is_empty() || message.role == Role::Assistant,
+            "{messages:?}"
+        );
+        for call in &message.calls {
+            check_object(&call.arguments);
+        }
+    }
+    let tools = &conversation.tools;
+    for (index, tool) in tools.list.iter().enumerate() {
+        check_object(&tool.parameters);
+        assert!(tools.list[..index].iter().all(|other| other.name != tool.name));
+    }
+    if let ToolChoice::Named(name) = &tools.choice {
+        assert!(tools.list.iter().any(|tool| tool.name == *name));
+    }
+    assert!(!tools.list.is_empty() || *tools == Tools::default());
     assert!(messages.iter().all(|message| !message.content.contains('\0')));
+}
+
+fn check_object(text: &str) {
+    assert!(
+        serde_json::from_str::<serde_json::Map<String, Value>>(text).is_ok(),
+        "{text}"
+    );
+}
+
+fn check_extras(extras: &Extras) {
+    assert_ne!(*extras, Extras::default());
+    assert!((1..=MAX_CHOICES).contains(&extras.choices));
+    assert!((0.0..=1.0).contains(&extras.min_p));
+    assert!((0.01..=2.0).contains(&extras.repetition_penalty));
+    assert!((-2.0..=2.0).contains(&extras.frequency_penalty) && (-2.0..=2.0).contains(&extras.presence_penalty));
+    let bias = &extras.logit_bias;
+    assert!(bias.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    assert!(bias.iter().all(|(_, bias)| (-100.0..=100.0).contains(bias)));
+    assert!(extras.logprobs.is_none_or(|top| top <= 20));
+    assert_eq!(extras.places.form.is_empty(), extras.form == Form::Free);
+    if let Form::Schema(schema) = &extras.form {
+        check_object(schema);
+    }
 }
 
 fn check_error(error: &ApiError) {

@@ -9,7 +9,8 @@ use super::{BILLING_HEADER, BLOCKS, Block, Name, ROLES, TOP, Walk, hint};
 use crate::api::{
     cursor::{Cursor, NO_GUESS},
     fault::Path,
-    fields::{Ignored, MAX_MESSAGES, Prompt, Seen, Unknown},
+    fields::{Ignored, MAX_MESSAGES, Seen, Unknown},
+    prompt::Prompt,
 };
 
 /// The key that is likely in a message.
@@ -37,7 +38,7 @@ impl Sink<'_> {
     }
 }
 
-impl Walk {
+impl Walk<'_> {
     /// As [`Self::over`].
     pub(super) fn directly(&mut self, cursor: &mut Cursor<'_, '_>) -> Option<()> {
         let mut seen = Seen::default();
@@ -178,7 +179,7 @@ fn piece(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>
     let mut told = false;
     while let Some(key) = cursor.key(&mut entries, "\"text\":") {
         match (key, kind) {
-            (_, Block::NotYet) => return None,
+            (_, Block::ToolUse | Block::ToolResult | Block::NotYet) => return None,
             ("type", _) => cursor.tag_again(&mut entries)?,
             ("text", Block::Text) => {
                 let text = cursor.string()?;
@@ -198,6 +199,6 @@ fn piece(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>
     match kind {
         Block::Text => told.then_some(()),
         Block::Thinking => (sink.role == Role::Assistant).then_some(()),
-        Block::NotYet => None,
+        Block::ToolUse | Block::ToolResult | Block::NotYet => None,
     }
 }

@@ -95,6 +95,10 @@ pub(super) enum Block {
     Text,
     /// The model's earlier thoughts, which no template of ours shows it again.
     Thinking,
+    /// A call of a tool in an earlier answer.
+    ToolUse,
+    /// What came of one.
+    ToolResult,
     NotYet,
 }
 
@@ -105,8 +109,8 @@ pub(super) static BLOCKS: Names<Block, 23> = Names::new([
     ("image", Block::NotYet),
     ("document", Block::NotYet),
     ("search_result", Block::NotYet),
-    ("tool_use", Block::NotYet),
-    ("tool_result", Block::NotYet),
+    ("tool_use", Block::ToolUse),
+    ("tool_result", Block::ToolResult),
     ("tool_reference", Block::NotYet),
     ("tool_addition", Block::NotYet),
     ("tool_removal", Block::NotYet),

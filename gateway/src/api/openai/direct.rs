@@ -9,13 +9,14 @@ use super::{Name, PARTS, Part, ROLES, TOP, Walk, hint};
 use crate::api::{
     cursor::{Cursor, NO_GUESS},
     fault::Path,
-    fields::{Ignored, MAX_MESSAGES, Neutral, Prompt, Seen, Unknown},
+    fields::{Ignored, MAX_MESSAGES, Seen, Unknown},
+    prompt::Prompt,
 };
 
 /// The key that is likely in a message.
 const CONTENT: &str = "\"content\":";
 
-impl Walk {
+impl Walk<'_> {
     /// As [`Self::over`].
     pub(super) fn directly(&mut self, cursor: &mut Cursor<'_, '_>) -> Option<()> {
         let mut seen = Seen::default();
@@ -92,11 +93,12 @@ fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>,
     } else {
         let mut entries = cursor.object()?;
         let role = ROLES.get(cursor.tag(&mut entries, "\"role\":")?)??;
+        (role != Role::Tool).then_some(())?;
         let next = cursor.key(&mut entries, CONTENT);
         (entries, role, next)
     };
     prompt.begin(role);
-    let (mut content, mut refusal) = (false, false);
+    let (mut content, mut refusal, mut calls) = (false, false, false);
     // The walk over the tape reads a message's content after its other fields.
     let mut within = Ignored::default();
     while let Some(key) = next {
@@ -112,8 +114,14 @@ fn turn(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, unknown: &mut Unknown<'_>,
                 (!std::mem::replace(&mut refusal, true)).then_some(())?;
                 cursor.null()?;
             }
-            ("tool_calls", Role::Assistant) => empty(cursor, &path.key(key), Neutral::Empty)?,
-            ("function_call" | "audio", Role::Assistant) => empty(cursor, &path.key(key), Neutral::Null)?,
+            ("tool_calls", Role::Assistant) => {
+                (!std::mem::replace(&mut calls, true)).then_some(())?;
+                cursor.field(&path.key(key), |field| {
+                    let list = field.array().ok()?;
+                    (list.len() == 0).then_some(())
+                })?;
+            }
+            ("function_call" | "audio", Role::Assistant) => cursor.null()?,
             ("annotations", Role::Assistant) => cursor.skip()?,
             _ => {
                 unknown.meet(&path.key(key))?;
@@ -186,9 +194,4 @@ fn part(
     }
     entries.end()?;
     told.then_some(())
-}
-
-/// A field of an earlier answer that asks for nothing.
-fn empty(cursor: &mut Cursor<'_, '_>, path: &Path<'_>, neutral: Neutral) -> Option<()> {
-    cursor.field(path, |field| field.only(neutral).ok())
 }

@@ -67,11 +67,10 @@ pub(in crate::api) enum Name {
     ContinueFinalMessage,
 }
 
-/// Hints to the vendor's own service, wishes about tools where there are none, and what always holds here.
+/// Hints to the vendor's own service, and what always holds here.
 macro_rules! hint {
     () => {
-        Name::ParallelToolCalls
-            | Name::ReasoningEffort
+        Name::ReasoningEffort
             | Name::User
             | Name::SafetyIdentifier
             | Name::Metadata
@@ -145,13 +144,13 @@ pub(in crate::api) static TOP: Names<Name, 55> = Names::new([
     ("continue_final_message", Name::ContinueFinalMessage),
 ]);
 
-/// Whose message it is; `None` for those that come with tools.
+/// Whose message it is; `None` for one that is no more.
 pub(super) static ROLES: Names<Option<Role>, 6> = Names::new([
     ("system", Some(Role::System)),
     ("developer", Some(Role::System)),
     ("user", Some(Role::User)),
     ("assistant", Some(Role::Assistant)),
-    ("tool", None),
+    ("tool", Some(Role::Tool)),
     ("function", None),
 ]);
 
