@@ -3,7 +3,7 @@
 //! Nothing here is ever changed in place. Invariant: a request keeps what it began with, so that its parts agree; an
 //! engine lives as long as a snapshot or a running request names it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use zerohop_engine::{Engine, Stats, Submit};
 
@@ -46,6 +46,8 @@ pub struct ServedModel {
     pub context: u32,
     /// The `model_version` label.
     pub version: String,
+    /// Within which its answers must be complete; `None`: whenever they are.
+    pub deadline: Option<Duration>,
     /// Where its jobs go.
     pub engine: Arc<dyn Engines>,
     /// What each worker counts for it, by worker.

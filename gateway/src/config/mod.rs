@@ -200,6 +200,8 @@ pub struct Model {
     pub backend: Backend,
     /// Longest prompt and answer together, in tokens; `None`: as long as the model allows.
     pub max_context: Option<usize>,
+    /// Within which an answer must be complete; `None`: whenever it is.
+    pub deadline: Option<Duration>,
     /// The label `model_version`; `None`: a hash of the weights.
     pub version: Option<Arc<str>>,
 }

@@ -75,6 +75,7 @@ struct PrintedOnnx {
     max_batch: usize,
     kv_memory: String,
     queue: usize,
+    deadline: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -204,6 +205,7 @@ impl PrintedModel {
                     max_batch: onnx.max_batch,
                     kv_memory: show_size(onnx.kv_memory as u64),
                     queue: onnx.queue,
+                    deadline: model.deadline.map(show_duration),
                 },
             },
             max_context: model.max_context,

@@ -160,8 +160,9 @@ section! {
         max_batch: i128,
         kv_memory: Amount,
         queue: i128,
+        deadline: Option<Amount>,
     }
-    later { deadline: [], }
+    later {}
 }
 
 section! {

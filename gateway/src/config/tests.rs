@@ -123,6 +123,7 @@ fn without_a_file_the_bundled_model_is_served_here() {
         aliases: Vec::new(),
         backend: Backend::Onnx(onnx),
         max_context: None,
+        deadline: None,
         version: None,
     };
     assert_eq!(config.models, [tiny]);
@@ -196,6 +197,7 @@ fn every_key_is_read() {
         (2, 8, 64 << 20, 32)
     );
     let model = &config.models[0];
+    assert_eq!(model.deadline, Some(Duration::from_secs(90)));
     assert_eq!(&*model.id, "claude-3-haiku-20240307");
     assert_eq!(model.aliases, [Arc::from("haiku"), Arc::from("off")]);
     assert_eq!(

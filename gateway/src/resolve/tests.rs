@@ -19,6 +19,7 @@ fn model(id: &str, aliases: &[&str]) -> Model {
             queue: 1,
         }),
         max_context: None,
+        deadline: None,
         version: None,
     }
 }

@@ -152,6 +152,7 @@ fn serve(
             .version
             .as_deref()
             .map_or_else(|| info.version.clone(), str::to_owned),
+        deadline: wanted.deadline,
         engine: Arc::new(engine),
         metrics: (0..workers.len()).map(|_| ModelMetrics::new()).collect(),
     }))
@@ -162,17 +163,19 @@ fn same_engine(one: &config::Model, other: &config::Model) -> bool {
     one.backend == other.backend && one.max_context == other.max_context && one.id == other.id
 }
 
-/// The same engine under what the new configuration says of names and versions.
+/// The same engine under what the new configuration says of names, versions and deadlines.
 fn renamed(served: &Arc<ServedModel>, wanted: &config::Model) -> Arc<ServedModel> {
-    match &wanted.version {
-        Some(version) if **version != *served.version => Arc::new(ServedModel {
-            id: Arc::clone(&wanted.id),
-            created: served.created,
-            context: served.context,
-            version: version.to_string(),
-            engine: Arc::clone(&served.engine),
-            metrics: Arc::clone(&served.metrics),
-        }),
-        _ => Arc::clone(served),
+    let version = wanted.version.as_deref().unwrap_or(&served.version);
+    if *version == *served.version && wanted.deadline == served.deadline {
+        return Arc::clone(served);
     }
+    Arc::new(ServedModel {
+        id: Arc::clone(&wanted.id),
+        created: served.created,
+        context: served.context,
+        version: version.to_owned(),
+        deadline: wanted.deadline,
+        engine: Arc::clone(&served.engine),
+        metrics: Arc::clone(&served.metrics),
+    })
 }

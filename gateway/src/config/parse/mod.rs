@@ -177,15 +177,17 @@ impl Reader<'_> {
 
     /// A duration in this range.
     fn duration(&mut self, field: Field<Amount>, range: RangeInclusive<Duration>, default: Duration) -> Duration {
-        let Some(given) = field.given() else {
-            return default;
-        };
+        let given = field.given().and_then(|given| self.time(&given, range));
+        given.unwrap_or(default)
+    }
+
+    /// The duration that was given, if it is one in this range.
+    fn time(&mut self, given: &At<Amount>, range: RangeInclusive<Duration>) -> Option<Duration> {
         let Some(value) = units::duration(&given.value.0) else {
-            self.no_amount(&given, units::DURATION);
-            return default;
+            self.no_amount(given, units::DURATION);
+            return None;
         };
-        self.in_range(&given, value, range, units::show_duration)
-            .unwrap_or(default)
+        self.in_range(given, value, range, units::show_duration)
     }
 
     /// A size in bytes in this range.

@@ -2,7 +2,7 @@
 //!
 //! Loads no model. Invariant: a name means one model.
 
-use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
+use std::{collections::HashMap, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use super::{
     super::{
@@ -69,12 +69,13 @@ impl Reader<'_> {
         let version = raw.version.set().and_then(|version| self.label(&version));
         let example = "{onnx: {path: FOLDER}}";
         let backend = raw.backend.required(&owner, "backend", example, &mut self.problems);
-        let backend = backend.and_then(|backend| self.backend(backend));
+        let (backend, deadline) = backend.and_then(|backend| self.backend(backend)).unzip();
         Some(Model {
             id: id?,
             aliases,
             backend: backend?,
             max_context: max_context.map(|tokens| tokens as usize),
+            deadline: deadline.flatten(),
             version,
         })
     }
@@ -113,7 +114,8 @@ impl Reader<'_> {
         Some(name)
     }
 
-    fn backend(&mut self, raw: At<raw::Backend>) -> Option<Backend> {
+    /// Where it runs, and within which time its answers must be complete.
+    fn backend(&mut self, raw: At<raw::Backend>) -> Option<(Backend, Option<Duration>)> {
         let owner = raw.with(());
         // With `http` instead, that key has been refused already: one fault, one line.
         if matches!(raw.value.onnx, Field::Absent) && self.problems.name(&join(&owner.key, "http")) {
@@ -136,7 +138,8 @@ impl Reader<'_> {
             kv_memory: self.size(raw.kv_memory, KV_MEMORY, defaults.kv_memory as u64) as usize,
             queue: self.whole(raw.queue, 1..=65_536, defaults.queue as u32) as usize,
         };
-        Some(Backend::Onnx(Onnx { path: path?, ..onnx }))
+        let deadline = raw.deadline.set().and_then(|given| self.time(&given, DEADLINE));
+        Some((Backend::Onnx(Onnx { path: path?, ..onnx }), deadline))
     }
 
     fn folder_of(&mut self, path: &At<String>) -> ModelPath {
@@ -151,6 +154,9 @@ impl Reader<'_> {
         ModelPath::Folder(folder)
     }
 }
+
+/// Bounds of a deadline: a shorter one is met by no answer.
+const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
 
 /// Bounds of `max_context`, in tokens.
 const CONTEXT: RangeInclusive<u32> = 16..=1 << 24;
@@ -174,6 +180,7 @@ fn bundled() -> Model {
         aliases: Vec::new(),
         backend: Backend::Onnx(defaults()),
         max_context: None,
+        deadline: None,
         version: None,
     }
 }

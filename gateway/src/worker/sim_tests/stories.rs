@@ -63,6 +63,7 @@ fn snapshot(config: &Config, engine: &Arc<Silent>) -> Snapshot {
             created: 0,
             context: 100,
             version: "sim".into(),
+            deadline: model.deadline,
             engine: Arc::clone(engine) as Arc<dyn Engines>,
             metrics: Arc::new([ModelMetrics::new()]),
         })

@@ -35,6 +35,7 @@ fn served(model: &'static str, engine: &Arc<Scripted>, workers: usize) -> Arc<Se
         created: 0,
         context: 100,
         version: "sim".into(),
+        deadline: None,
         engine: Arc::clone(engine) as Arc<dyn Engines>,
         metrics: (0..workers).map(|_| ModelMetrics::new()).collect(),
     })
