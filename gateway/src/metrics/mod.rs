@@ -193,6 +193,10 @@ pub struct ModelMetrics {
     pub cached_tokens: Counter,
     /// Tokens generated.
     pub generated_tokens: Counter,
+    /// Calls of tools in answers.
+    pub tool_calls: Counter,
+    /// Requests that give the form of the answer.
+    pub structured_requests: Counter,
     finished: [Counter; FinishedReason::ALL.len()],
 }
 
@@ -275,6 +279,8 @@ impl ModelMetrics {
             prompt_tokens: Counter::default(),
             cached_tokens: Counter::default(),
             generated_tokens: Counter::default(),
+            tool_calls: Counter::default(),
+            structured_requests: Counter::default(),
             finished: Default::default(),
         }
     }

@@ -70,6 +70,7 @@ pub fn render(scrape: &Scrape<'_>, out: &mut Vec<u8>) {
     connections(&mut text, scrape.workers);
     rings(&mut text, scrape.workers);
     engines(&mut text, scrape.models);
+    answers(&mut text, scrape.models);
     latencies(&mut text, scrape);
     vllm::render(&mut text, scrape);
 }
@@ -417,6 +418,28 @@ fn engines(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
         let [name, version] = own_labels(model);
         for (part, nanos) in [("model", model.engine.run_nanos), ("scheduler", model.engine.own_nanos)] {
             family.add_nanos(&[name, version, ("part", part)], nanos, Unit::Seconds);
+        }
+    }
+}
+
+/// What answers hold beside text, and what was asked of them.
+fn answers(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
+    type Row = (&'static str, &'static str, fn(&ModelMetrics) -> &Counter);
+    const ROWS: [Row; 2] = [
+        ("zerohop_tool_calls_total", "Calls of tools in answers.", |model| {
+            &model.tool_calls
+        }),
+        (
+            "zerohop_structured_requests_total",
+            "Requests that give the form of the answer, such as a JSON schema.",
+            |model| &model.structured_requests,
+        ),
+    ];
+    for (name, help, cell) in ROWS {
+        let mut family = text.family(name, Kind::Counter, help);
+        for model in models {
+            let count = model.cells.iter().map(|cells| cell(cells).get()).sum();
+            family.add(&own_labels(model), count);
         }
     }
 }

@@ -182,6 +182,8 @@ fn cells() -> [ModelMetrics; 2] {
         model.prompt_tokens.add(20);
         model.cached_tokens.add(4);
         model.generated_tokens.add(6);
+        model.tool_calls.add(3);
+        model.structured_requests.increment();
         model.finished(FinishedReason::Stop);
         model.finished(FinishedReason::Abort);
     }
@@ -334,6 +336,8 @@ fn counted_values_are_shown() {
         (r#"zerohop_engine_prefix_evictions_total{model="tiny""#, 73.0),
         (r#"zerohop_engine_preempted_total{model="tiny""#, 74.0),
         (r#"zerohop_engine_timed_out_total{model="tiny""#, 75.0),
+        (r#"zerohop_tool_calls_total{model="tiny",model_version="v1""#, 6.0),
+        (r#"zerohop_structured_requests_total{model="tiny""#, 2.0),
         (r#"zerohop_engine_kv_used{model="tiny""#, 64.0),
         (r#"zerohop_engine_kv_capacity{model="tiny""#, 256.0),
         (r#"zerohop_engine_rejected_total{model="tiny""#, 7.0),

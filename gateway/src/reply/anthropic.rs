@@ -1,13 +1,19 @@
 //! The Messages API's shapes: the message, the events of a stream.
 //!
 //! Only writes. Invariants: `input_tokens` leaves out what came from the cache (the API's total is the sum); an answer
-//! without text has no content block, since clients may not send an empty one back.
+//! without text has no text block, since clients may not send an empty one back; the input of a call is a JSON object,
+//! even where the answer was cut short within it.
 
 use zerohop_engine::{Finish, Usage};
 
-use super::ReplyMeta;
+use super::{
+    ReplyMeta,
+    choice::{Called, Choice, Saying},
+    write_id,
+};
 use crate::{
-    http::Chunk,
+    api::is_object,
+    http::{Chunk, request_id::IdSource},
     json::{self, Writer},
 };
 
@@ -63,18 +69,42 @@ fn message_foot(finish: Option<&Finish>, usage: Usage, out: &mut Vec<u8>) {
     writer.raw(r#","service_tier":"standard"}}"#);
 }
 
-/// The message as a whole; `text` is escaped.
-pub(super) fn document(meta: &ReplyMeta, text: &[u8], finish: &Finish, usage: Usage, out: &mut Vec<u8>) {
+/// The message as a whole, from its only answer.
+pub(super) fn document(meta: &ReplyMeta, choices: &[Choice], usage: Usage, out: &mut Vec<u8>) {
     message_head(meta, out);
-    if text.is_empty() {
-        Writer(out).raw("[]");
-    } else {
-        Writer(out)
-            .raw(r#"[{"type":"text","text":""#)
-            .raw(text)
-            .raw(r#"","citations":null}]"#);
+    out.push(b'[');
+    let mut finish = None;
+    for choice in choices {
+        finish = choice.finish.as_ref();
+        if !choice.text.is_empty() {
+            Writer(out)
+                .raw(r#"{"type":"text","text":""#)
+                .raw(&choice.text)
+                .raw(r#"","citations":null}"#);
+        }
+        for call in &choice.calls {
+            if !out.ends_with(b"[") {
+                out.push(b',');
+            }
+            let whole = is_object(&call.arguments);
+            tool_use(call, if whole { &call.arguments } else { "{}" }, out);
+        }
     }
-    message_foot(Some(finish), usage, out);
+    out.push(b']');
+    message_foot(finish, usage, out);
+}
+
+/// A block that calls a tool; `input` is JSON.
+fn tool_use(call: &Called, input: &str, out: &mut Vec<u8>) {
+    let mut writer = Writer(out);
+    writer.raw(r#"{"type":"tool_use","id":"#);
+    write_id(call.id, &mut writer, "toolu_");
+    writer
+        .raw(r#","name":"#)
+        .string(&call.name)
+        .raw(r#","input":"#)
+        .raw(input)
+        .raw(r#","caller":{"type":"direct"}}"#);
 }
 
 /// The events before the first text.
@@ -94,26 +124,79 @@ pub(super) fn ping(chunk: &mut Chunk<'_>) {
 }
 
 /// More text; the first one opens the block.
-pub(super) fn delta(text: &str, first: bool, chunk: &mut Chunk<'_>) {
-    if first {
-        chunk.event(
-            "content_block_start",
-            br#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"","citations":null}}"#,
-        );
-        ping(chunk);
+pub(super) fn text(text: &str, choice: &mut Choice, chunk: &mut Chunk<'_>) {
+    if choice.saying != Saying::Text {
+        open(choice, chunk, |_, out| {
+            Writer(out).raw(r#"{"type":"text","text":"","citations":null}"#);
+        });
+        choice.saying = Saying::Text;
     }
-    chunk.event_with("content_block_delta", |out| {
-        Writer(out).raw(r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":""#);
-        json::escaped(out, text);
-        Writer(out).raw(r#""}}"#);
+    delta(choice, chunk, r#"{"type":"text_delta","text":""#, text);
+}
+
+/// A call begins: a block of its own.
+pub(super) fn call(name: &str, choice: &mut Choice, ids: &mut IdSource, chunk: &mut Chunk<'_>) {
+    close(choice, chunk);
+    choice.call(name, ids);
+    open(choice, chunk, |choice, out| {
+        choice
+            .calls
+            .iter()
+            .next_back()
+            .into_iter()
+            .for_each(|call| tool_use(call, "{}", out));
     });
 }
 
-/// The events behind the last text; `begun`: there was some.
-pub(super) fn finish(finish: &Finish, usage: Usage, begun: bool, chunk: &mut Chunk<'_>) {
-    if begun {
-        chunk.event("content_block_stop", br#"{"type":"content_block_stop","index":0}"#);
+/// More of a call's input.
+pub(super) fn arguments(text: &str, choice: &Choice, chunk: &mut Chunk<'_>) {
+    delta(choice, chunk, r#"{"type":"input_json_delta","partial_json":""#, text);
+}
+
+/// The next block begins; `fill` writes it as it is at first.
+fn open(choice: &mut Choice, chunk: &mut Chunk<'_>, fill: impl FnOnce(&Choice, &mut Vec<u8>)) {
+    chunk.event_with("content_block_start", |out| {
+        Writer(out)
+            .raw(r#"{"type":"content_block_start","index":"#)
+            .number(choice.blocks)
+            .raw(r#","content_block":"#)
+            .with(|out| fill(choice, out))
+            .raw("}");
+    });
+    if choice.blocks == 0 {
+        ping(chunk);
     }
+    choice.blocks += 1;
+}
+
+/// More of the block that is open; `head` goes up to the quote before its text.
+fn delta(choice: &Choice, chunk: &mut Chunk<'_>, head: &str, text: &str) {
+    chunk.event_with("content_block_delta", |out| {
+        Writer(out)
+            .raw(r#"{"type":"content_block_delta","index":"#)
+            .number(choice.blocks.saturating_sub(1))
+            .raw(r#","delta":"#)
+            .raw(head)
+            .with(|out| json::escaped(out, text))
+            .raw(r#""}}"#);
+    });
+}
+
+/// The block that is open ends, if one is.
+fn close(choice: &Choice, chunk: &mut Chunk<'_>) {
+    if let Some(index) = choice.blocks.checked_sub(1) {
+        chunk.event_with("content_block_stop", |out| {
+            Writer(out)
+                .raw(r#"{"type":"content_block_stop","index":"#)
+                .number(index)
+                .raw("}");
+        });
+    }
+}
+
+/// The events behind the last text or call.
+pub(super) fn finish(finish: &Finish, usage: Usage, choice: &Choice, chunk: &mut Chunk<'_>) {
+    close(choice, chunk);
     chunk.event_with("message_delta", |out| {
         let mut writer = Writer(out);
         writer.raw(r#"{"type":"message_delta","delta":{"#);

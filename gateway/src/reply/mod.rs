@@ -6,21 +6,24 @@
 //! status of its own; after [`Progress::Done`] or [`Progress::DoneClose`] nothing more is written.
 
 mod anthropic;
+mod choice;
+mod logprobs;
 pub mod models;
 mod openai;
 
-use zerohop_engine::{Event, Finish, Usage};
+use zerohop_engine::{Event, Part, Usage};
 
+use self::choice::{Choice, Saying};
 use crate::{
-    api::{Dialect, StreamOptions},
+    api::{Dialect, Places, StreamOptions, brackets},
     date::HttpDate,
     error::{ApiError, ErrorKind},
     http::{
         Chunk, ReplyHead, RequestId, StreamFraming, Version,
-        request_id::base62,
+        request_id::{IdSource, base62},
         write::{stream_head, whole_with},
     },
-    json::{self, Writer},
+    json::Writer,
 };
 
 const JSON: &str = "application/json";
@@ -104,6 +107,12 @@ pub struct ReplyMeta {
     pub created: u64,
     /// How to stream; `None`: one document.
     pub stream: Option<StreamOptions>,
+    /// Answers to the one prompt, at least 1; more than that in the OpenAI dialect only.
+    pub choices: u32,
+    /// Log probabilities are told (OpenAI only).
+    pub logprobs: bool,
+    /// Where in the request stands what an engine may refuse.
+    pub places: Places,
     /// Where it goes.
     pub connection: Connection,
 }
@@ -111,8 +120,13 @@ pub struct ReplyMeta {
 impl ReplyMeta {
     /// The answer's id with this prefix.
     fn write_id(&self, writer: &mut Writer<'_>, prefix: &str) {
-        writer.raw("\"").raw(prefix).raw(base62(self.id.0, self.id.1)).raw("\"");
+        write_id(self.id, writer, prefix);
     }
+}
+
+/// An id with this prefix.
+fn write_id(id: (u64, u64), writer: &mut Writer<'_>, prefix: &str) {
+    writer.raw("\"").raw(prefix).raw(base62(id.0, id.1)).raw("\"");
 }
 
 /// How far a reply has come.
@@ -123,11 +137,7 @@ enum State {
     /// A document: nothing is written, the text is being gathered.
     Gathering,
     /// A stream: its head is out.
-    Streaming {
-        framing: StreamFraming,
-        /// Whether text was sent.
-        begun: bool,
-    },
+    Streaming(StreamFraming),
     /// Everything is written; this is how it ended.
     Over(Progress),
 }
@@ -137,8 +147,9 @@ enum State {
 pub struct Reply {
     meta: ReplyMeta,
     state: State,
-    /// The escaped text of a document so far.
-    text: Vec<u8>,
+    choices: Vec<Choice>,
+    /// What all answers that are complete have used, with the prompt once.
+    usage: Option<Usage>,
     /// What every chunk of an OpenAI stream begins with.
     chunk_head: Vec<u8>,
 }
@@ -148,21 +159,31 @@ impl Reply {
     #[must_use]
     pub fn new(meta: ReplyMeta) -> Self {
         Self {
-            meta,
             state: State::Waiting,
-            text: Vec::new(),
+            choices: (0..meta.choices).map(|_| Choice::default()).collect(),
+            usage: None,
             chunk_head: Vec::new(),
+            meta,
         }
     }
 
     /// Whether the reply's head is on its way, so that a fault can no longer have a status.
     #[must_use]
     pub fn is_streaming(&self) -> bool {
-        matches!(self.state, State::Streaming { .. })
+        matches!(self.state, State::Streaming(_))
     }
 
-    /// Appends what this event adds to the reply. Any number of events may be appended before the buffer is sent.
-    pub fn on(&mut self, event: &Event, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
+    /// Appends what this event adds to the reply, of the answer with this index. Any number of events may be appended
+    /// before the buffer is sent. Calls of tools get their ids from `ids`.
+    pub fn on(
+        &mut self,
+        index: usize,
+        event: &Event,
+        ids: &mut IdSource,
+        date: &HttpDate,
+        out: &mut Vec<u8>,
+    ) -> Progress {
+        let takes = self.choices.get(index).is_some_and(|choice| choice.takes(event));
         let progress = match (event, &self.state) {
             (_, &State::Over(end)) => end,
             (
@@ -171,24 +192,25 @@ impl Reply {
                     cached_tokens,
                     ..
                 },
-                State::Waiting,
-            ) => {
+                _,
+            ) if takes => {
                 let usage = Usage {
                     input_tokens,
                     cached_tokens,
                     output_tokens: 0,
                 };
-                self.start(usage, date, out)
+                self.start(index, usage, date, out)
             }
-            (Event::Text { text, .. }, State::Gathering) => {
-                json::escaped(&mut self.text, text);
+            (Event::Finished { .. }, _) if takes => self.finish(index, event, date, out),
+            (_, State::Gathering) if takes => {
+                let choice = &mut self.choices[index];
+                if let Event::Call { name } = event {
+                    choice.call(name, ids);
+                }
+                choice.gather(event, self.meta.logprobs);
                 Progress::More
             }
-            (Event::Text { text, .. }, &State::Streaming { framing, begun }) => self.delta(text, framing, begun, out),
-            (Event::Finished { finish, usage }, State::Gathering) => self.document(finish, *usage, date, out),
-            (Event::Finished { finish, usage }, &State::Streaming { framing, begun }) => {
-                self.finish(finish, *usage, framing, begun, out)
-            }
+            (_, &State::Streaming(framing)) if takes => self.delta(index, event, ids, framing, out),
             (&Event::Counted { input_tokens }, State::Waiting) => self.meta.connection.json(200, date, out, |out| {
                 Writer(out).raw(r#"{"input_tokens":"#).number(input_tokens).raw("}");
             }),
@@ -210,13 +232,7 @@ impl Reply {
             &Event::TooLong { input_tokens, limit } => {
                 ApiError::prompt_too_long(self.meta.dialect, input_tokens, limit)
             }
-            Event::Refused { reason, .. } => {
-                let message = match self.meta.dialect {
-                    Dialect::Anthropic => format!("messages: {reason}"),
-                    Dialect::OpenAi => format!("Invalid 'messages': {reason}"),
-                };
-                ApiError::new(ErrorKind::InvalidRequest, message).at("messages")
-            }
+            Event::Refused { part, reason } => self.refused(*part, reason),
             Event::TimedOut => ApiError::new(ErrorKind::Deadline, "the answer was not complete in time"),
             // The engine's reason is for the log. An order of events that it promises not to send is its fault as well.
             Event::Failed { .. }
@@ -231,13 +247,23 @@ impl Reply {
         }
     }
 
+    /// What cannot be served, told at its place in the request.
+    fn refused(&self, part: Part, reason: &str) -> ApiError {
+        let path = self.meta.places.path(part, self.meta.dialect);
+        let message = match self.meta.dialect {
+            Dialect::Anthropic => format!("{path}: {reason}"),
+            Dialect::OpenAi => format!("Invalid '{}': {reason}", brackets(&path)),
+        };
+        ApiError::new(ErrorKind::InvalidRequest, message).at(path)
+    }
+
     /// Ends the reply with an error: a document with a status while nothing is written, an error event after that. A
     /// broken stream is not ended as a whole one would be.
     pub fn fail(&mut self, error: &ApiError, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
         let end = match self.state {
             State::Over(end) => end,
             State::Waiting | State::Gathering => self.meta.connection.error(error, self.meta.dialect, date, out),
-            State::Streaming { framing, .. } => {
+            State::Streaming(framing) => {
                 let mut chunk = Chunk::open(out, framing);
                 let fill = |out: &mut Vec<u8>| error.body(self.meta.dialect, &self.meta.connection.request_id, out);
                 match self.meta.dialect {
@@ -254,12 +280,12 @@ impl Reply {
     /// Bytes of the answer that are kept until it is told.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.text.capacity()
+        self.choices.iter().map(Choice::held).sum()
     }
 
     /// Appends what keeps a silent stream alive: `ping` or a comment. Nothing in any other state.
     pub fn keep_alive(&self, out: &mut Vec<u8>) {
-        if let State::Streaming { framing, .. } = self.state {
+        if let State::Streaming(framing) = self.state {
             let mut chunk = Chunk::open(out, framing);
             match self.meta.dialect {
                 Dialect::Anthropic => anthropic::ping(&mut chunk),
@@ -268,62 +294,116 @@ impl Reply {
         }
     }
 
-    fn start(&mut self, usage: Usage, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
+    fn start(&mut self, index: usize, usage: Usage, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
+        self.choices[index].begin();
         let Some(options) = self.meta.stream else {
             self.state = State::Gathering;
             return Progress::More;
         };
-        let framing = stream_head(out, &self.meta.connection.head(200, date, &[]));
+        let framing = match self.state {
+            State::Streaming(framing) => framing,
+            _ => stream_head(out, &self.meta.connection.head(200, date, &[])),
+        };
+        self.state = State::Streaming(framing);
         let mut chunk = Chunk::open(out, framing);
         match self.meta.dialect {
             Dialect::Anthropic => anthropic::start(&self.meta, usage, &mut chunk),
             Dialect::OpenAi => {
-                self.chunk_head = openai::chunk_head(&self.meta);
-                openai::start(&self.chunk_head, options, &mut chunk);
+                if self.chunk_head.is_empty() {
+                    self.chunk_head = openai::chunk_head(&self.meta);
+                }
+                openai::Stream::new(&self.chunk_head, options, index).start(&mut chunk);
             }
         }
-        self.state = State::Streaming { framing, begun: false };
         Progress::More
     }
 
-    fn delta(&mut self, text: &str, framing: StreamFraming, begun: bool, out: &mut Vec<u8>) -> Progress {
-        let mut chunk = Chunk::open(out, framing);
-        match self.meta.dialect {
-            Dialect::Anthropic => anthropic::delta(text, !begun, &mut chunk),
-            Dialect::OpenAi => openai::delta(&self.chunk_head, self.options(), text, &mut chunk),
-        }
-        self.state = State::Streaming { framing, begun: true };
-        Progress::More
-    }
-
-    fn finish(
-        &self,
-        finish: &Finish,
-        usage: Usage,
+    fn delta(
+        &mut self,
+        index: usize,
+        event: &Event,
+        ids: &mut IdSource,
         framing: StreamFraming,
-        begun: bool,
         out: &mut Vec<u8>,
     ) -> Progress {
+        let options = self.options();
+        let choice = &mut self.choices[index];
         let mut chunk = Chunk::open(out, framing);
-        match self.meta.dialect {
-            Dialect::Anthropic => anthropic::finish(finish, usage, begun, &mut chunk),
-            Dialect::OpenAi => openai::finish(&self.chunk_head, self.options(), finish, usage, &mut chunk),
+        match (self.meta.dialect, event) {
+            (Dialect::Anthropic, Event::Text { text, .. }) => anthropic::text(text, choice, &mut chunk),
+            (Dialect::Anthropic, Event::Call { name }) => anthropic::call(name, choice, ids, &mut chunk),
+            (Dialect::Anthropic, Event::Arguments { text, .. }) => anthropic::arguments(text, choice, &mut chunk),
+            (Dialect::OpenAi, Event::Text { text, logprobs, .. }) => {
+                let logprobs = self.meta.logprobs.then_some(&**logprobs);
+                openai::Stream::new(&self.chunk_head, options, index).text(text, logprobs, &mut chunk);
+                choice.saying = Saying::Text;
+            }
+            (Dialect::OpenAi, Event::Call { name }) => {
+                choice.call(name, ids);
+                openai::Stream::new(&self.chunk_head, options, index).call(&choice.calls, &mut chunk);
+            }
+            (Dialect::OpenAi, Event::Arguments { text, .. }) => {
+                openai::Stream::new(&self.chunk_head, options, index).arguments(text, &choice.calls, &mut chunk);
+            }
+            // No other event is taken here.
+            _ => {}
         }
-        chunk.close_last();
-        match framing {
-            StreamFraming::UntilClose => Progress::DoneClose,
-            StreamFraming::Chunked | StreamFraming::NoBody => self.meta.connection.after(),
+        Progress::More
+    }
+
+    /// An answer is complete; the reply is when all are.
+    fn finish(&mut self, index: usize, event: &Event, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
+        let Event::Finished { finish, usage } = event else {
+            return Progress::More;
+        };
+        self.choices[index].finish = Some(finish.clone());
+        let usage = *self.usage.insert(match self.usage {
+            None => *usage,
+            // Each of them computed the prompt, or found it in the cache when another had: it is counted once, and so
+            // is as much of it as none had to compute.
+            Some(all) => Usage {
+                input_tokens: all.input_tokens.max(usage.input_tokens),
+                cached_tokens: all.cached_tokens.min(usage.cached_tokens),
+                output_tokens: all.output_tokens.saturating_add(usage.output_tokens),
+            },
+        });
+        let whole = self.choices.iter().all(|choice| choice.finish.is_some());
+        match self.state {
+            State::Streaming(framing) => {
+                let choice = &self.choices[index];
+                let mut chunk = Chunk::open(out, framing);
+                match self.meta.dialect {
+                    Dialect::Anthropic => anthropic::finish(finish, usage, choice, &mut chunk),
+                    Dialect::OpenAi => {
+                        let stream = openai::Stream::new(&self.chunk_head, self.options(), index);
+                        stream.finish(finish, &mut chunk);
+                        if whole {
+                            stream.end(usage, &mut chunk);
+                        }
+                    }
+                }
+                if !whole {
+                    return Progress::More;
+                }
+                chunk.close_last();
+                match framing {
+                    StreamFraming::UntilClose => Progress::DoneClose,
+                    StreamFraming::Chunked | StreamFraming::NoBody => self.meta.connection.after(),
+                }
+            }
+            _ if whole => self.document(usage, date, out),
+            _ => Progress::More,
         }
     }
 
-    fn document(&mut self, finish: &Finish, usage: Usage, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
-        let text = std::mem::take(&mut self.text);
-        out.reserve(text.len() + 2048);
+    fn document(&mut self, usage: Usage, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
+        let choices = std::mem::take(&mut self.choices);
+        out.reserve(choices.iter().map(Choice::held).sum::<usize>() + 2048);
         self.meta
             .connection
             .json(200, date, out, |out| match self.meta.dialect {
-                Dialect::Anthropic => anthropic::document(&self.meta, &text, finish, usage, out),
-                Dialect::OpenAi => openai::document(&self.meta, &text, finish, usage, out),
+                Dialect::Anthropic => anthropic::document(&self.meta, &choices, usage, out),
+                Dialect::OpenAi => openai::document(&self.meta, &choices, usage, out),
             })
     }
 

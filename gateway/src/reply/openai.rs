@@ -3,9 +3,13 @@
 //! Only writes. Invariants: `prompt_tokens` includes what came from the cache; all chunks of a stream share id, time,
 //! model and fingerprint.
 
-use zerohop_engine::{Finish, Usage};
+use zerohop_engine::{Finish, Logprob, Usage};
 
-use super::ReplyMeta;
+use super::{
+    ReplyMeta,
+    choice::{Called, Choice},
+    logprobs, write_id,
+};
 use crate::{
     api::StreamOptions,
     http::Chunk,
@@ -50,17 +54,65 @@ fn write_usage(usage: Usage, out: &mut Vec<u8>) {
         .raw(r#","accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}"#);
 }
 
-/// The completion as a whole; `text` is escaped.
-pub(super) fn document(meta: &ReplyMeta, text: &[u8], finish: &Finish, usage: Usage, out: &mut Vec<u8>) {
+/// The completion as a whole.
+pub(super) fn document(meta: &ReplyMeta, choices: &[Choice], usage: Usage, out: &mut Vec<u8>) {
     head(meta, "chat.completion", out);
-    Writer(out)
-        .raw(r#"{"index":0,"message":{"role":"assistant","content":""#)
-        .raw(text)
-        .raw(r#"","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":""#)
-        .raw(reason(finish))
-        .raw(r#""}],"usage":"#);
+    for (index, choice) in choices.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        message(index, choice, out);
+        let mut writer = Writer(out);
+        writer.raw(r#","logprobs":"#);
+        if meta.logprobs {
+            writer
+                .raw(r#"{"content":["#)
+                .raw(&choice.logprobs)
+                .raw(r#"],"refusal":null}"#);
+        } else {
+            writer.raw("null");
+        }
+        writer
+            .raw(r#","finish_reason":"#)
+            .string_or_null(choice.finish.as_ref().map(reason))
+            .raw("}");
+    }
+    Writer(out).raw(r#"],"usage":"#);
     write_usage(usage, out);
     Writer(out).raw("}");
+}
+
+/// A choice up to and including its message, which has no text where tools are called without a word.
+fn message(index: usize, choice: &Choice, out: &mut Vec<u8>) {
+    let mut writer = Writer(out);
+    writer
+        .raw(r#"{"index":"#)
+        .number(index as u64)
+        .raw(r#","message":{"role":"assistant","content":"#);
+    if choice.text.is_empty() && !choice.calls.is_empty() {
+        writer.raw("null");
+    } else {
+        writer.raw("\"").raw(&choice.text).raw("\"");
+    }
+    writer.raw(r#","refusal":null,"annotations":[]"#);
+    for (index, call) in choice.calls.iter().enumerate() {
+        writer.raw(if index == 0 { r#","tool_calls":["# } else { "," }).raw("{");
+        write_call(call, &call.arguments, &mut writer);
+        writer.raw("}");
+    }
+    writer.raw(if choice.calls.is_empty() { "}" } else { "]}" });
+}
+
+/// The inside of a call, with these arguments.
+fn write_call(call: &Called, arguments: &str, writer: &mut Writer<'_>) {
+    writer.raw(r#""id":"#);
+    write_id(call.id, writer, "call_");
+    writer
+        .raw(r#","type":"function","function":{"name":"#)
+        .string(&call.name)
+        .raw(r#","arguments":"#)
+        .string(arguments)
+        .raw("}");
 }
 
 /// What every chunk begins with, up to and including the bracket of its choices.
@@ -70,55 +122,105 @@ pub(super) fn chunk_head(meta: &ReplyMeta) -> Vec<u8> {
     out
 }
 
-/// One chunk: its only choice has this delta, written by `fill`, and this reason.
-fn choice(
-    head: &[u8],
+/// The chunks of one answer.
+pub(super) struct Stream<'a> {
+    head: &'a [u8],
     options: StreamOptions,
-    finish: Option<&str>,
-    chunk: &mut Chunk<'_>,
-    fill: impl FnOnce(&mut Vec<u8>),
-) {
-    chunk.data_with(|out| {
-        Writer(out).raw(head).raw(r#"{"index":0,"delta":{"#);
-        fill(out);
-        Writer(out)
-            .raw(r#"},"logprobs":null,"finish_reason":"#)
-            .string_or_null(finish)
-            .raw("}]");
-        // With usage asked for, all chunks but the last say that theirs is not it.
-        Writer(out).raw(if options.include_usage {
-            r#","usage":null}"#
-        } else {
-            "}"
-        });
-    });
+    index: usize,
 }
 
-/// The chunk before the first text.
-pub(super) fn start(head: &[u8], options: StreamOptions, chunk: &mut Chunk<'_>) {
-    choice(head, options, None, chunk, |out| {
-        Writer(out).raw(r#""role":"assistant","content":"","refusal":null"#);
-    });
-}
+impl<'a> Stream<'a> {
+    pub(super) fn new(head: &'a [u8], options: StreamOptions, index: usize) -> Self {
+        Self { head, options, index }
+    }
 
-/// More text.
-pub(super) fn delta(head: &[u8], options: StreamOptions, text: &str, chunk: &mut Chunk<'_>) {
-    choice(head, options, None, chunk, |out| {
-        Writer(out).raw(r#""content":""#);
-        json::escaped(out, text);
-        Writer(out).raw("\"");
-    });
-}
-
-/// The chunks behind the last text.
-pub(super) fn finish(head: &[u8], options: StreamOptions, finish: &Finish, usage: Usage, chunk: &mut Chunk<'_>) {
-    choice(head, options, Some(reason(finish)), chunk, |_| {});
-    if options.include_usage {
+    /// One chunk: its only choice has this delta, written by `fill`, and this reason.
+    fn chunk(
+        &self,
+        finish: Option<&str>,
+        logprobs: Option<&[Logprob]>,
+        chunk: &mut Chunk<'_>,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) {
         chunk.data_with(|out| {
-            Writer(out).raw(head).raw(r#"],"usage":"#);
-            write_usage(usage, out);
-            Writer(out).raw("}");
+            let mut writer = Writer(out);
+            writer.raw(self.head).raw(r#"{"index":"#).number(self.index as u64);
+            writer.raw(r#","delta":{"#).with(fill).raw(r#"},"logprobs":"#);
+            match logprobs {
+                None => writer.raw("null"),
+                Some(tokens) => {
+                    let mut entries = Vec::new();
+                    logprobs::entries(&mut entries, tokens);
+                    writer.raw(r#"{"content":["#).raw(entries).raw(r#"],"refusal":null}"#)
+                }
+            };
+            writer.raw(r#","finish_reason":"#).string_or_null(finish).raw("}]");
+            // With usage asked for, all chunks but the last say that theirs is not it.
+            writer.raw(if self.options.include_usage {
+                r#","usage":null}"#
+            } else {
+                "}"
+            });
         });
     }
-    chunk.data(b"[DONE]");
+
+    /// The chunk before the first text.
+    pub(super) fn start(&self, chunk: &mut Chunk<'_>) {
+        self.chunk(None, None, chunk, |out| {
+            Writer(out).raw(r#""role":"assistant","content":"","refusal":null"#);
+        });
+    }
+
+    /// More text, with the log probabilities of its tokens if those are told.
+    pub(super) fn text(&self, text: &str, logprobs: Option<&[Logprob]>, chunk: &mut Chunk<'_>) {
+        self.chunk(None, logprobs, chunk, |out| {
+            Writer(out).raw(r#""content":""#);
+            json::escaped(out, text);
+            Writer(out).raw("\"");
+        });
+    }
+
+    /// The last one of these calls begins.
+    pub(super) fn call(&self, calls: &[Called], chunk: &mut Chunk<'_>) {
+        if let Some((call, before)) = calls.split_last() {
+            self.chunk(None, None, chunk, |out| {
+                let mut writer = Writer(out);
+                writer
+                    .raw(r#""tool_calls":[{"index":"#)
+                    .number(before.len() as u64)
+                    .raw(",");
+                write_call(call, "", &mut writer);
+                writer.raw("}]");
+            });
+        }
+    }
+
+    /// More of the arguments of the last one of these calls.
+    pub(super) fn arguments(&self, text: &str, calls: &[Called], chunk: &mut Chunk<'_>) {
+        self.chunk(None, None, chunk, |out| {
+            Writer(out)
+                .raw(r#""tool_calls":[{"index":"#)
+                .number(calls.len().saturating_sub(1) as u64)
+                .raw(r#","function":{"arguments":"#)
+                .string(text)
+                .raw("}}]");
+        });
+    }
+
+    /// The chunk behind the last text or call of the answer.
+    pub(super) fn finish(&self, finish: &Finish, chunk: &mut Chunk<'_>) {
+        self.chunk(Some(reason(finish)), None, chunk, |_| {});
+    }
+
+    /// What is behind the last answer.
+    pub(super) fn end(&self, usage: Usage, chunk: &mut Chunk<'_>) {
+        if self.options.include_usage {
+            chunk.data_with(|out| {
+                Writer(out).raw(self.head).raw(r#"],"usage":"#);
+                write_usage(usage, out);
+                Writer(out).raw("}");
+            });
+        }
+        chunk.data(b"[DONE]");
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use zerohop_engine::Part;
+use zerohop_engine::{Finish, Part};
 
 use super::*;
 
@@ -20,6 +20,9 @@ fn meta(dialect: Dialect, stream: Option<StreamOptions>) -> ReplyMeta {
         model_version: "1a2b".into(),
         created: NOW,
         stream,
+        choices: 1,
+        logprobs: false,
+        places: Places::default(),
         connection: Connection {
             version: Version::Http11,
             keep_alive: true,
@@ -54,16 +57,41 @@ fn finished(finish: Finish) -> Event {
     Event::Finished { finish, usage }
 }
 
-/// The bytes that these events make, and where the reply then stands.
+/// The bytes that these events of the only answer make, and where the reply then stands.
 fn run(meta: ReplyMeta, events: &[Event]) -> (String, Progress) {
+    run_all(meta, events.iter().map(|event| (0, event.clone())))
+}
+
+/// The same of events of several answers, each with its index. The ids of calls are made of the same bits each time.
+fn run_all(meta: ReplyMeta, events: impl IntoIterator<Item = (usize, Event)>) -> (String, Progress) {
     let mut reply = Reply::new(meta);
-    let (mut out, date) = (Vec::new(), HttpDate::at(NOW));
+    let (mut out, date, mut ids) = (Vec::new(), HttpDate::at(NOW), IdSource::new([1, 2]));
     let mut progress = Progress::More;
-    for event in events {
+    for (index, event) in events {
         assert_eq!(progress, Progress::More, "nothing follows the end");
-        progress = reply.on(event, &date, &mut out);
+        progress = reply.on(index, &event, &mut ids, &date, &mut out);
     }
     (String::from_utf8(out).unwrap(), progress)
+}
+
+/// The ids of the first calls of a run, without their prefix.
+fn ids() -> [String; 2] {
+    let mut ids = IdSource::new([1, 2]);
+    [(); 2].map(|()| {
+        let (high, low) = ids.bits();
+        String::from_utf8(base62(high, low).to_vec()).unwrap()
+    })
+}
+
+fn call(name: &str) -> Event {
+    Event::Call { name: name.into() }
+}
+
+fn arguments(text: &str) -> Event {
+    Event::Arguments {
+        text: text.into(),
+        tokens: 1,
+    }
 }
 
 /// The head and the body of a reply; a chunked body is put together, and has an end if `whole`.
@@ -261,9 +289,18 @@ fn openai_streams() {
 fn the_last_chunk_to_the_byte() {
     let mut reply = Reply::new(meta(Dialect::OpenAi, Some(StreamOptions::default())));
     let (mut out, date) = (Vec::new(), HttpDate::at(NOW));
-    reply.on(&started(1, 0), &date, &mut out);
+    reply.on(0, &started(1, 0), &mut IdSource::new([1, 2]), &date, &mut out);
     out.clear();
-    assert_eq!(reply.on(&finished(Finish::EndOfTurn), &date, &mut out), Progress::Done);
+    assert_eq!(
+        reply.on(
+            0,
+            &finished(Finish::EndOfTurn),
+            &mut IdSource::new([1, 2]),
+            &date,
+            &mut out
+        ),
+        Progress::Done
+    );
     let data = "{\"id\":\"chatcmpl-000000000000000000000000\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"my \\\"model\\\"\",\"service_tier\":\"default\",\"system_fingerprint\":\"fp_1a2b\",\"choices\":[{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]}";
     let events = format!("data: {data}\n\ndata: [DONE]\n\n");
     assert_eq!(
@@ -363,13 +400,16 @@ fn a_worker_can_fail_a_reply_at_any_point() {
     );
     // Over is over.
     out.clear();
-    assert_eq!(reply.on(&text("x"), &date, &mut out), Progress::Done);
+    assert_eq!(
+        reply.on(0, &text("x"), &mut IdSource::new([1, 2]), &date, &mut out),
+        Progress::Done
+    );
     assert_eq!(reply.fail(&error, &date, &mut out), Progress::Done);
     reply.keep_alive(&mut out);
     assert!(out.is_empty());
 
     let mut reply = Reply::new(meta(Dialect::Anthropic, Some(StreamOptions::default())));
-    reply.on(&started(1, 0), &date, &mut out);
+    reply.on(0, &started(1, 0), &mut IdSource::new([1, 2]), &date, &mut out);
     out.clear();
     assert!(reply.is_streaming());
     reply.keep_alive(&mut out);
@@ -397,6 +437,13 @@ fn events_out_of_order() {
         vec![finished(Finish::EndOfTurn)],
         vec![started(1, 0), started(1, 0)],
         vec![started(1, 0), Event::Counted { input_tokens: 1 }],
+        vec![call("f")],
+        vec![started(1, 0), arguments("{}")],
+        vec![started(1, 0), call("f"), text("x")],
+        vec![Event::Embedded {
+            vectors: vec![],
+            input_tokens: 1,
+        }],
     ] {
         let (reply, progress) = run(meta(Dialect::Anthropic, None), &events);
         assert!(
@@ -496,3 +543,6 @@ proptest! {
         }
     }
 }
+
+#[path = "answers_tests.rs"]
+mod answers;

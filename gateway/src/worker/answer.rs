@@ -5,22 +5,24 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use zerohop_engine::{Event, Generate, Job, JobHandle, JobKind, Mail, Prompt, Rejected, Sampling, Ticket};
+use zerohop_engine::{Form, Job, JobKind, Rejected};
+use zerohop_ring::ConnId;
 
 use super::{
+    answering::{Answering, Pending, generate, kinds},
     local::{Local, Phase},
     record::{Generation, Record},
     routes::{self, Route, Surface},
 };
 use crate::{
     access::Outcome as Ended,
-    api::{self, CountRequest, Dialect},
+    api::{self, ChatRequest, CountRequest, Dialect, Places},
     caller::{Caller, Credentials},
     error::{ApiError, ErrorKind},
     http::{Field, Head, Method, PreparedFields, Version, write},
     metrics,
     reply::{
-        Connection, Progress, Reply, ReplyMeta,
+        Connection, ReplyMeta,
         models::{self, ModelCard, Page},
     },
     snapshot::{ServedModel, Snapshot},
@@ -65,16 +67,6 @@ pub(crate) enum Outcome {
     Waiting(Box<Answering>),
 }
 
-/// A request that is with an engine.
-pub(crate) struct Answering {
-    ticket: Ticket,
-    /// Dropping it cancels the job.
-    _job: JobHandle,
-    reply: Reply,
-    /// Holds the model too, so that its engine lives as long as the request, whatever a reload does.
-    record: Record,
-}
-
 impl Call {
     /// Decides from the head alone what is asked for, and whether it may be.
     pub(crate) fn begin(
@@ -111,8 +103,8 @@ impl Call {
         self.operation.is_err()
     }
 
-    /// Answers, or hands the request to an engine under `ticket`.
-    pub(crate) fn answer(self, body: &[u8], ticket: Ticket, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
+    /// Answers, or hands the request to an engine under tickets of the connection `conn`.
+    pub(crate) fn answer(self, body: &[u8], conn: ConnId, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
         let Self {
             operation,
             connection,
@@ -135,8 +127,8 @@ impl Call {
             Ok(Operation::Metrics) => request.metrics(out, local),
             Ok(Operation::Models(by, dialect, query)) => request.models(&by, dialect, &query, out, local),
             Ok(Operation::Model(by, dialect, id)) => request.model(&by, dialect, &id, out, local),
-            Ok(Operation::Chat(dialect, by)) => request.chat(dialect, &by, body, ticket, out, local),
-            Ok(Operation::Count(by)) => request.count(&by, body, ticket, out, local),
+            Ok(Operation::Chat(dialect, by)) => request.chat(dialect, &by, body, conn, out, local),
+            Ok(Operation::Count(by)) => request.count(&by, body, conn, out, local),
             Err(error) => request.refuse(&error, out, local),
         }
     }
@@ -311,7 +303,7 @@ impl Request {
         dialect: Dialect,
         by: &Admitted,
         body: &[u8],
-        ticket: Ticket,
+        conn: ConnId,
         out: &mut Vec<u8>,
         local: &mut Local,
     ) -> Outcome {
@@ -331,29 +323,15 @@ impl Request {
             Ok(model) => model,
             Err(error) => return self.refuse(&error, out, local),
         };
-        let meta = self.meta(&request.model, &model, request.stream, local);
-        let generate = Generate {
-            sampling: Sampling {
-                temperature: request.temperature.unwrap_or(1.0),
-                top_p: request.top_p.unwrap_or(1.0),
-                top_k: request.top_k,
-                seed: request.seed.unwrap_or_else(|| local.draw()),
-                ..Sampling::default()
-            },
-            max_tokens: request.max_tokens,
-            stop: request.stop,
-            ..Generate::new(Prompt::Chat(request.conversation))
-        };
-        let job = Job {
-            ticket,
-            mailbox: local.worker(),
-            kind: JobKind::Generate(Box::new(generate)),
-            deadline: None,
-        };
-        self.submit(job, meta, &model, out, local)
+        let meta = self.meta(&request, &model, local);
+        if request.extras.as_ref().is_some_and(|extras| extras.form != Form::Free) {
+            model.metrics[local.worker()].structured_requests.increment();
+        }
+        let generate = generate(request, local);
+        self.submit(JobKind::Generate(Box::new(generate)), conn, meta, &model, out, local)
     }
 
-    fn count(mut self, by: &Admitted, body: &[u8], ticket: Ticket, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
+    fn count(mut self, by: &Admitted, body: &[u8], conn: ConnId, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
         let begun = local.clock();
         let parsed = local.parse(by.snapshot.strict, |scratch, strict| {
             api::anthropic::count_tokens(body, scratch, strict)
@@ -371,14 +349,8 @@ impl Request {
             Ok(resolved) => resolved,
             Err(error) => return self.refuse(&error, out, local),
         };
-        let meta = self.meta(&name, &model, None, local);
-        let job = Job {
-            ticket,
-            mailbox: local.worker(),
-            kind: JobKind::Count(conversation),
-            deadline: None,
-        };
-        self.submit(job, meta, &model, out, local)
+        let meta = self.plain_meta(&name, &model, local);
+        self.submit(JobKind::Count(conversation), conn, meta, &model, out, local)
     }
 
     /// The model that answers to this name.
@@ -390,46 +362,66 @@ impl Request {
         Ok(model)
     }
 
-    fn meta(
-        &self,
-        name: &str,
-        model: &ServedModel,
-        stream: Option<api::StreamOptions>,
-        local: &mut Local,
-    ) -> ReplyMeta {
+    /// Of a request that is answered by one document.
+    fn plain_meta(&self, name: &str, model: &ServedModel, local: &mut Local) -> ReplyMeta {
         ReplyMeta {
             dialect: self.dialect,
             id: local.answer_id(),
             model: name.to_owned(),
             model_version: model.version.clone(),
             created: local.unix_seconds(),
-            stream,
+            stream: None,
+            choices: 1,
+            logprobs: false,
+            places: Places::default(),
             connection: self.connection,
         }
     }
 
+    fn meta(&self, request: &ChatRequest, model: &ServedModel, local: &mut Local) -> ReplyMeta {
+        let plain = ReplyMeta {
+            stream: request.stream,
+            ..self.plain_meta(&request.model, model, local)
+        };
+        match &request.extras {
+            None => plain,
+            Some(extras) => ReplyMeta {
+                choices: extras.choices,
+                logprobs: extras.logprobs.is_some(),
+                places: extras.places.clone(),
+                ..plain
+            },
+        }
+    }
+
+    /// Hands in a job for each answer. If one is not taken, none is.
     fn submit(
         mut self,
-        job: Job,
+        kind: JobKind,
+        conn: ConnId,
         meta: ReplyMeta,
         model: &ServedModel,
         out: &mut Vec<u8>,
         local: &mut Local,
     ) -> Outcome {
-        let ticket = job.ticket;
-        match model.engine.submit(job) {
-            Ok(handle) => {
-                self.record.dialect = Some(self.dialect);
-                self.record.status = 200;
-                Outcome::Waiting(Box::new(Answering {
-                    ticket,
-                    _job: handle,
-                    reply: Reply::new(meta),
-                    record: self.record,
-                }))
+        let deadline = model.deadline.and_then(|time| local.instant_in(time));
+        let mut jobs = Vec::with_capacity(meta.choices as usize);
+        for kind in kinds(kind, meta.choices) {
+            let ticket = local.ticket(conn);
+            let job = Job {
+                ticket,
+                mailbox: local.worker(),
+                kind,
+                deadline,
+            };
+            match model.engine.submit(job) {
+                Ok(handle) => jobs.push(Pending::new(ticket, handle)),
+                Err(rejected) => return self.refuse(&overload(&rejected), out, local),
             }
-            Err(rejected) => self.refuse(&overload(&rejected), out, local),
         }
+        self.record.dialect = Some(self.dialect);
+        self.record.status = 200;
+        Outcome::Waiting(Box::new(Answering::new(jobs, meta, self.record)))
     }
 
     fn refuse(mut self, error: &ApiError, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
@@ -448,79 +440,6 @@ impl Request {
         Outcome::Written {
             reusable: self.connection.keep_alive,
         }
-    }
-}
-
-impl Answering {
-    pub(crate) fn ticket(&self) -> Ticket {
-        self.ticket
-    }
-
-    /// Writes what an event adds to the reply; when that completes it, whether the connection can take another request.
-    pub(crate) fn event(&mut self, mail: &Mail, out: &mut Vec<u8>, local: &mut Local) -> Option<bool> {
-        let event = &mail.event;
-        if let Some(generation) = &mut self.record.generation {
-            generation.observe(mail, local.clock());
-        }
-        let (before, streaming) = (out.len(), self.reply.is_streaming());
-        let progress = self.reply.on(event, local.date(), out);
-        self.record.bytes_out += (out.len() - before) as u64;
-        let reusable = match progress {
-            Progress::More => return None,
-            Progress::Done => true,
-            Progress::DoneClose => false,
-        };
-        if let Some(kind) = fault(event) {
-            self.record.outcome = Ended::Error(kind);
-            // A stream's status has already left.
-            if !streaming {
-                self.record.status = kind.row().status;
-            }
-        }
-        if let Event::Failed { reason } = event {
-            local.engine_failed(&self.record.request_id, reason);
-        }
-        local.finish(&self.record);
-        Some(reusable)
-    }
-
-    /// About how many bytes it holds: the request, which the engine has as text, and an answer that is told at once.
-    pub(crate) fn held(&self) -> usize {
-        size_of::<Self>() + self.record.bytes_in as usize + self.reply.held()
-    }
-
-    /// Nothing has left for a while: a stream gets a sign of life, so that no proxy takes it for dead.
-    pub(crate) fn keep_alive(&mut self, out: &mut Vec<u8>) {
-        let before = out.len();
-        self.reply.keep_alive(out);
-        self.record.bytes_out += (out.len() - before) as u64;
-    }
-
-    /// The client left. Dropping this cancels the job.
-    pub(crate) fn client_gone(mut self: Box<Self>, local: &mut Local) {
-        if !self.reply.is_streaming() {
-            self.record.status = 499;
-        }
-        self.record.outcome = Ended::ClientGone;
-        local.finish(&self.record);
-    }
-}
-
-/// The kind of error that a final event means for the client.
-fn fault(event: &Event) -> Option<ErrorKind> {
-    match event {
-        Event::TooLong { .. } => Some(ErrorKind::ContextLength),
-        Event::Refused { .. } => Some(ErrorKind::InvalidRequest),
-        Event::TimedOut => Some(ErrorKind::Deadline),
-        Event::Failed { .. } => Some(ErrorKind::Internal),
-        Event::Started { .. }
-        | Event::Echo { .. }
-        | Event::Text { .. }
-        | Event::Call { .. }
-        | Event::Arguments { .. }
-        | Event::Finished { .. }
-        | Event::Counted { .. }
-        | Event::Embedded { .. } => None,
     }
 }
 

@@ -13,7 +13,8 @@ use zerohop_engine::{Mail, Ticket};
 use zerohop_ring::{ConnId, Nanos};
 
 use super::{
-    answer::{Answering, Call, Outcome},
+    answer::{Call, Outcome},
+    answering::Answering,
     local::{Limits, Local},
     routes::{self, Surface},
     timer::Deadline,
@@ -229,10 +230,10 @@ impl Conn {
         let State::Answering(answering) = &mut self.state else {
             return false;
         };
-        if answering.ticket() != mail.ticket {
+        let Some(choice) = answering.choice_of(mail.ticket) else {
             return false;
-        }
-        if let Some(reusable) = answering.event(mail, &mut self.out, local) {
+        };
+        if let Some(reusable) = answering.event(choice, mail, &mut self.out, local) {
             self.replied(reusable, local);
             self.pump(local);
         }
@@ -516,8 +517,7 @@ impl Conn {
     }
 
     fn answer(&mut self, call: Call, body: &[u8], local: &mut Local) {
-        let ticket = local.ticket(self.id);
-        match call.answer(body, ticket, &mut self.out, local) {
+        match call.answer(body, self.id, &mut self.out, local) {
             Outcome::Written { reusable } => self.replied(reusable, local),
             Outcome::Waiting(answering) => {
                 self.waiting_since = local.now();

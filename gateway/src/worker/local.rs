@@ -11,7 +11,7 @@ use std::{
         Arc,
         atomic::{AtomicU8, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
@@ -268,6 +268,16 @@ impl Local {
 
     pub(crate) fn date(&self) -> &HttpDate {
         &self.date
+    }
+
+    /// Where new ids come from, and the date for a reply.
+    pub(crate) fn ids_and_date(&mut self) -> (&mut IdSource, &HttpDate) {
+        (&mut self.ids, &self.date)
+    }
+
+    /// The moment after this time from now; `None` if no clock reaches it.
+    pub(crate) fn instant_in(&self, time: Duration) -> Option<Instant> {
+        self.clock.instant(self.clock.now().checked_add(time)?)
     }
 
     pub(crate) fn limits(&self) -> &Limits {

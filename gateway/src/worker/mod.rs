@@ -7,6 +7,7 @@
 //! in one place, [`Worker::settle`], after everything that happened to it in a turn.
 
 mod answer;
+mod answering;
 mod budget;
 mod conn;
 mod local;

@@ -52,16 +52,24 @@ pub(crate) struct Generation {
     /// Whose cells of the model's metrics are written.
     worker: usize,
     submitted: Duration,
-    /// By the engine's clock.
-    started: Option<Instant>,
-    /// The last delta, by the engine's clock.
-    latest: Option<Instant>,
+    /// By answer; it grows with the first event of each.
+    answers: Vec<Answer>,
     pub(crate) queued: Option<Duration>,
     pub(crate) first_token: Option<Duration>,
     pub(crate) input_tokens: u32,
     pub(crate) output_tokens: u32,
-    /// The answer is complete; a count is not an answer.
-    finished: bool,
+    /// How many answers are complete; a count is not an answer.
+    finished: usize,
+}
+
+/// How far an answer has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Answer {
+    /// By the engine's clock.
+    started: Option<Instant>,
+    /// The last delta, by the engine's clock.
+    latest: Option<Instant>,
+    tokens: u32,
 }
 
 impl Generation {
@@ -70,13 +78,12 @@ impl Generation {
             model,
             worker,
             submitted: now,
-            started: None,
-            latest: None,
+            answers: Vec::new(),
             queued: None,
             first_token: None,
             input_tokens: 0,
             output_tokens: 0,
-            finished: false,
+            finished: 0,
         }
     }
 
@@ -84,69 +91,78 @@ impl Generation {
         &self.model.metrics[self.worker]
     }
 
-    /// Takes note of an event that came at `now`.
-    pub(crate) fn observe(&mut self, mail: &Mail, now: Duration) {
+    /// Takes note of an event that came at `now`, of the answer with this index.
+    pub(crate) fn observe(&mut self, choice: usize, mail: &Mail, now: Duration) {
+        if choice >= self.answers.len() {
+            self.answers.resize_with(choice + 1, Answer::default);
+        }
         match &mail.event {
             Event::Started {
                 input_tokens,
                 cached_tokens,
                 queued,
             } => {
-                self.started = Some(mail.at);
-                self.queued = Some(*queued);
-                self.input_tokens = *input_tokens;
-                let cells = self.cells();
-                cells.queue.observe(nanos(*queued));
-                cells.prompt_tokens.add(u64::from(*input_tokens));
-                cells.cached_tokens.add(u64::from(*cached_tokens));
-            }
-            Event::Text { tokens, .. } | Event::Arguments { tokens, .. } => self.text(*tokens, mail.at, now),
-            Event::Finished { finish, usage } => {
-                let already = u64::from(self.output_tokens);
-                self.output_tokens = usage.output_tokens;
-                self.finished = true;
-                let cells = self.cells();
-                cells
-                    .generated_tokens
-                    .add(u64::from(usage.output_tokens).saturating_sub(already));
-                cells.finished(match finish {
-                    Finish::EndOfTurn | Finish::Stop(_) | Finish::StopToken(_) | Finish::ToolCalls => {
-                        FinishedReason::Stop
-                    }
-                    Finish::MaxTokens | Finish::ContextFull => FinishedReason::Length,
-                });
-                if let Some(started) = self.started {
-                    cells
-                        .inference
-                        .observe(nanos(mail.at.saturating_duration_since(started)));
+                self.answers[choice].started = Some(mail.at);
+                self.cells().queue.observe(nanos(*queued));
+                // Several answers have one prompt.
+                if self.queued.is_none() {
+                    self.queued = Some(*queued);
+                    self.input_tokens = *input_tokens;
+                    let cells = self.cells();
+                    cells.prompt_tokens.add(u64::from(*input_tokens));
+                    cells.cached_tokens.add(u64::from(*cached_tokens));
                 }
             }
+            Event::Text { tokens, .. } | Event::Arguments { tokens, .. } => self.text(choice, *tokens, mail.at, now),
+            Event::Call { .. } => self.cells().tool_calls.increment(),
+            Event::Finished { finish, usage } => self.complete(choice, finish, usage.output_tokens, mail.at),
             Event::Counted { input_tokens } => self.input_tokens = *input_tokens,
             Event::Failed { .. } => self.cells().finished(FinishedReason::Error),
             Event::Embedded { input_tokens, .. } => self.input_tokens = *input_tokens,
             Event::TimedOut => self.cells().finished(FinishedReason::Error),
-            Event::Echo { .. } | Event::Call { .. } | Event::TooLong { .. } | Event::Refused { .. } => {}
+            Event::Echo { .. } | Event::TooLong { .. } | Event::Refused { .. } => {}
+        }
+    }
+
+    /// An answer of so many tokens is complete.
+    fn complete(&mut self, choice: usize, finish: &Finish, tokens: u32, at: Instant) {
+        let answer = &mut self.answers[choice];
+        let more = tokens.saturating_sub(answer.tokens);
+        answer.tokens += more;
+        let started = answer.started;
+        self.output_tokens = self.answers.iter().map(|answer| answer.tokens).sum();
+        self.finished += 1;
+        let cells = self.cells();
+        cells.generated_tokens.add(u64::from(more));
+        cells.finished(match finish {
+            Finish::EndOfTurn | Finish::Stop(_) | Finish::StopToken(_) | Finish::ToolCalls => FinishedReason::Stop,
+            Finish::MaxTokens | Finish::ContextFull => FinishedReason::Length,
+        });
+        if let Some(started) = started {
+            cells.inference.observe(nanos(at.saturating_duration_since(started)));
         }
     }
 
     /// Tokens that were made at `at` have come: the first one's delay as the client sees it, or the gap since the last
-    /// ones as the engine made them, shared by as many as came together.
-    fn text(&mut self, tokens: u32, at: Instant, now: Duration) {
+    /// ones of the same answer as the engine made them, shared by as many as came together.
+    fn text(&mut self, choice: usize, tokens: u32, at: Instant, now: Duration) {
+        let latest = self.answers[choice].latest.replace(at);
+        self.answers[choice].tokens += tokens;
+        self.output_tokens += tokens;
+        let first = self.first_token.is_none();
+        if first {
+            self.first_token = Some(now.saturating_sub(self.submitted));
+        }
         let cells = self.cells();
         cells.generated_tokens.add(u64::from(tokens));
-        match self.latest {
-            None => {
-                let delay = now.saturating_sub(self.submitted);
-                cells.first_token.observe(nanos(delay));
-                self.first_token = Some(delay);
-            }
-            Some(latest) => {
+        match (latest, self.first_token) {
+            (None, Some(delay)) if first => cells.first_token.observe(nanos(delay)),
+            (None, _) => {}
+            (Some(latest), _) => {
                 let gap = at.saturating_duration_since(latest) / tokens.max(1);
                 cells.per_token.observe_many(nanos(gap), u64::from(tokens));
             }
         }
-        self.latest = Some(at);
-        self.output_tokens += tokens;
     }
 
     /// The request is over.
@@ -154,7 +170,7 @@ impl Generation {
         let cells = self.cells();
         match outcome {
             Outcome::ClientGone => cells.finished(FinishedReason::Abort),
-            Outcome::Ok if self.finished => cells.total.observe(nanos(total)),
+            Outcome::Ok if self.finished > 0 => cells.total.observe(nanos(total)),
             Outcome::Ok | Outcome::Error(_) => {}
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use zerohop::{
-    api::{Dialect, StreamOptions},
+    api::{Dialect, Places, StreamOptions},
     date::HttpDate,
-    http::{RequestId, Version},
+    http::{RequestId, Version, request_id::IdSource},
     reply::{Connection, Progress, Reply, ReplyMeta},
 };
 use zerohop_engine::{Event, Finish, Usage};
@@ -77,6 +77,9 @@ fn meta(dialect: Dialect, stream: Option<StreamOptions>, version: Version, model
         model_version: model.to_owned(),
         created: 0,
         stream,
+        choices: 1,
+        logprobs: false,
+        places: Places::default(),
         connection: Connection {
             version,
             keep_alive: true,
@@ -88,7 +91,7 @@ fn meta(dialect: Dialect, stream: Option<StreamOptions>, version: Version, model
 
 fn replied(meta: ReplyMeta, text: &str, size: usize, finish: Finish) -> Vec<u8> {
     let mut reply = Reply::new(meta);
-    let (mut out, date) = (Vec::new(), HttpDate::at(0));
+    let (mut out, date, mut ids) = (Vec::new(), HttpDate::at(0), IdSource::new([0, 0]));
     let usage = Usage {
         input_tokens: 5,
         cached_tokens: 1,
@@ -99,7 +102,7 @@ fn replied(meta: ReplyMeta, text: &str, size: usize, finish: Finish) -> Vec<u8> 
         cached_tokens: 1,
         queued: Duration::ZERO,
     };
-    assert_eq!(reply.on(&started, &date, &mut out), Progress::More);
+    assert_eq!(reply.on(0, &started, &mut ids, &date, &mut out), Progress::More);
     let chars: Vec<char> = text.chars().collect();
     for piece in chars.chunks(size) {
         let text = Event::Text {
@@ -107,11 +110,11 @@ fn replied(meta: ReplyMeta, text: &str, size: usize, finish: Finish) -> Vec<u8> 
             tokens: 1,
             logprobs: Vec::new(),
         };
-        assert_eq!(reply.on(&text, &date, &mut out), Progress::More);
+        assert_eq!(reply.on(0, &text, &mut ids, &date, &mut out), Progress::More);
         reply.keep_alive(&mut out);
     }
     assert_ne!(
-        reply.on(&Event::Finished { finish, usage }, &date, &mut out),
+        reply.on(0, &Event::Finished { finish, usage }, &mut ids, &date, &mut out),
         Progress::More
     );
     out

@@ -101,7 +101,7 @@ fn books(index: usize, worker: &Worker<Sim>, seen: &[Seen]) {
         "metrics",
         "worker {index} shows {gauge} connections of {open}"
     );
-    let begun = |conn: &&Seen| matches!(conn.stand, Stand::Body | Stand::Answering(_));
+    let begun = |conn: &&Seen| matches!(conn.stand, Stand::Body | Stand::Answering);
     let (begun, gauge) = (seen.iter().filter(begun).count(), metrics.requests_in_flight.get());
     ensure!(
         gauge == begun as u64,
@@ -203,10 +203,7 @@ fn timers(index: usize, worker: &Worker<Sim>, seen: &[Seen]) {
 fn jobs(index: usize, seen: &[Seen], ledger: &Ledger, desks: &[Desk]) {
     let waited: BTreeSet<u64> = seen
         .iter()
-        .filter_map(|conn| match conn.stand {
-            Stand::Answering(ticket) => Some(ticket.0),
-            _ => None,
-        })
+        .flat_map(|conn| conn.tickets.iter().map(|ticket| ticket.0))
         .collect();
     let open: BTreeSet<u64> = ledger.open(index).map(|(_, entry)| entry.ticket.0).collect();
     ensure!(

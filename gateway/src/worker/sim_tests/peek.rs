@@ -9,15 +9,17 @@ use super::*;
 pub(in crate::worker) enum Stand {
     Head,
     Body,
-    Answering(Ticket),
+    Answering,
     Over,
 }
 
 /// A look at a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::worker) struct Seen {
     pub(in crate::worker) id: ConnId,
     pub(in crate::worker) stand: Stand,
+    /// Of the jobs that it waits for.
+    pub(in crate::worker) tickets: Vec<Ticket>,
     /// It is within the limit of connections.
     pub(in crate::worker) welcome: bool,
     /// What the budget counts for it.
@@ -42,8 +44,12 @@ impl Conn {
             stand: match &self.state {
                 State::Head => Stand::Head,
                 State::Body(_) => Stand::Body,
-                State::Answering(answering) => Stand::Answering(answering.ticket()),
+                State::Answering(_) => Stand::Answering,
                 State::Over { .. } => Stand::Over,
+            },
+            tickets: match &self.state {
+                State::Answering(answering) => answering.tickets().collect(),
+                _ => Vec::new(),
             },
             welcome: self.welcome,
             counted: self.counted,

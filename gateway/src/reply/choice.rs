@@ -1,0 +1,96 @@
+//! One answer of a reply: how far it has come, and what of it is kept until the document is written.
+//!
+//! Writes nothing. Invariant: what an engine may not send next is told as such, so that no reply is malformed.
+
+use zerohop_engine::{Event, Finish};
+
+use super::logprobs;
+use crate::{http::request_id::IdSource, json};
+
+/// What of an answer is being said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Saying {
+    #[default]
+    Nothing,
+    Text,
+    Call,
+}
+
+/// A call of a tool.
+#[derive(Debug)]
+pub(super) struct Called {
+    /// 128 bits that name it.
+    pub(super) id: (u64, u64),
+    pub(super) name: String,
+    /// Of a document only.
+    pub(super) arguments: String,
+}
+
+/// An answer in the making.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    begun: bool,
+    /// Why it ended.
+    pub(super) finish: Option<Finish>,
+    pub(super) saying: Saying,
+    /// Blocks of a streamed message that were begun.
+    pub(super) blocks: u32,
+    /// Of a document: the escaped text so far.
+    pub(super) text: Vec<u8>,
+    /// Of a document: the entries of the log probabilities so far.
+    pub(super) logprobs: Vec<u8>,
+    pub(super) calls: Vec<Called>,
+}
+
+impl Choice {
+    /// Whether an engine may send this now.
+    pub(super) fn takes(&self, event: &Event) -> bool {
+        let open = self.begun && self.finish.is_none();
+        match event {
+            Event::Started { .. } => !self.begun,
+            Event::Text { .. } => open && self.saying != Saying::Call,
+            Event::Arguments { .. } => open && self.saying == Saying::Call,
+            Event::Call { .. } | Event::Finished { .. } => open,
+            _ => false,
+        }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.begun = true;
+    }
+
+    /// Keeps what an event says, for a document.
+    pub(super) fn gather(&mut self, event: &Event, told: bool) {
+        match event {
+            Event::Text { text, logprobs, .. } => {
+                json::escaped(&mut self.text, text);
+                if told {
+                    logprobs::entries(&mut self.logprobs, logprobs);
+                }
+            }
+            Event::Arguments { text, .. } => {
+                if let Some(call) = self.calls.last_mut() {
+                    call.arguments.push_str(text);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A call begins.
+    pub(super) fn call(&mut self, name: &str, ids: &mut IdSource) {
+        self.saying = Saying::Call;
+        self.calls.push(Called {
+            id: ids.bits(),
+            name: name.to_owned(),
+            arguments: String::new(),
+        });
+    }
+
+    /// Bytes that are kept.
+    pub(super) fn held(&self) -> usize {
+        let calls = self.calls.iter();
+        let calls = calls.map(|call| size_of::<Called>() + call.name.capacity() + call.arguments.capacity());
+        self.text.capacity() + self.logprobs.capacity() + calls.sum::<usize>()
+    }
+}

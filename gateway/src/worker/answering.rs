@@ -1,0 +1,175 @@
+//! A request that is with an engine: its jobs, and the reply that their events make.
+//!
+//! It submits nothing. Invariant: a request ends in exactly one record, when its reply is complete or its client gone,
+//! and holds its jobs no longer than that.
+
+use zerohop_engine::{Echo, Event, Generate, JobHandle, JobKind, Mail, Prompt, Sampling, Ticket};
+
+use super::{local::Local, record::Record};
+use crate::{
+    access::Outcome as Ended,
+    api::ChatRequest,
+    error::ErrorKind,
+    reply::{Progress, Reply, ReplyMeta},
+};
+
+/// A request that is with an engine, as one job for each answer.
+pub(crate) struct Answering {
+    jobs: Vec<Pending>,
+    reply: Reply,
+    /// Holds the model too, so that its engine lives as long as the request, whatever a reload does.
+    record: Record,
+}
+
+/// A job of a request.
+pub(super) struct Pending {
+    ticket: Ticket,
+    /// Dropping it cancels the job; `None` once that is over.
+    handle: Option<JobHandle>,
+}
+
+impl Pending {
+    pub(super) fn new(ticket: Ticket, handle: JobHandle) -> Self {
+        Self {
+            ticket,
+            handle: Some(handle),
+        }
+    }
+}
+
+impl Answering {
+    pub(super) fn new(jobs: Vec<Pending>, meta: ReplyMeta, record: Record) -> Self {
+        Self {
+            jobs,
+            reply: Reply::new(meta),
+            record,
+        }
+    }
+
+    /// The tickets of the jobs that are not over.
+    #[cfg(test)]
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> {
+        let open = self.jobs.iter().filter(|job| job.handle.is_some());
+        open.map(|job| job.ticket)
+    }
+
+    /// Which answer is made under this ticket, if it is being made.
+    pub(crate) fn choice_of(&self, ticket: Ticket) -> Option<usize> {
+        let mut jobs = self.jobs.iter();
+        jobs.position(|job| job.ticket == ticket && job.handle.is_some())
+    }
+
+    /// Writes what an event adds to the reply, of the answer with this index; when that completes the reply, whether the
+    /// connection can take another request.
+    pub(crate) fn event(&mut self, choice: usize, mail: &Mail, out: &mut Vec<u8>, local: &mut Local) -> Option<bool> {
+        let event = &mail.event;
+        if event.is_final() {
+            self.jobs[choice].handle = None;
+        }
+        if let Some(generation) = &mut self.record.generation {
+            generation.observe(choice, mail, local.clock());
+        }
+        let (before, streaming) = (out.len(), self.reply.is_streaming());
+        let (ids, date) = local.ids_and_date();
+        let progress = self.reply.on(choice, event, ids, date, out);
+        self.record.bytes_out += (out.len() - before) as u64;
+        let reusable = match progress {
+            Progress::More => return None,
+            Progress::Done => true,
+            Progress::DoneClose => false,
+        };
+        if let Some(kind) = fault(event) {
+            self.record.outcome = Ended::Error(kind);
+            // A stream's status has already left.
+            if !streaming {
+                self.record.status = kind.row().status;
+            }
+        }
+        if let Event::Failed { reason } = event {
+            local.engine_failed(&self.record.request_id, reason);
+        }
+        local.finish(&self.record);
+        Some(reusable)
+    }
+
+    /// About how many bytes it holds: the request, which the engine has as text for each job, and answers that are told
+    /// at once.
+    pub(crate) fn held(&self) -> usize {
+        size_of::<Self>() + self.record.bytes_in as usize * self.jobs.len() + self.reply.held()
+    }
+
+    /// Nothing has left for a while: a stream gets a sign of life, so that no proxy takes it for dead.
+    pub(crate) fn keep_alive(&mut self, out: &mut Vec<u8>) {
+        let before = out.len();
+        self.reply.keep_alive(out);
+        self.record.bytes_out += (out.len() - before) as u64;
+    }
+
+    /// The client left. Dropping this cancels the jobs.
+    pub(crate) fn client_gone(mut self: Box<Self>, local: &mut Local) {
+        if !self.reply.is_streaming() {
+            self.record.status = 499;
+        }
+        self.record.outcome = Ended::ClientGone;
+        local.finish(&self.record);
+    }
+}
+
+/// The jobs for so many answers: the same, each with a random stream of its own.
+pub(super) fn kinds(kind: JobKind, choices: u32) -> Vec<JobKind> {
+    let mut kinds = Vec::with_capacity(choices as usize);
+    kinds.push(kind);
+    for choice in 1..choices {
+        let mut next = kinds[0].clone();
+        if let JobKind::Generate(generate) = &mut next {
+            generate.sampling.seed = generate.sampling.seed.wrapping_add(choice.into());
+        }
+        kinds.push(next);
+    }
+    kinds
+}
+
+/// What is asked for, as an engine takes it.
+pub(super) fn generate(request: ChatRequest, local: &mut Local) -> Generate {
+    let extras = request.extras.map(|extras| *extras).unwrap_or_default();
+    Generate {
+        prompt: Prompt::Chat(request.conversation),
+        sampling: Sampling {
+            temperature: request.temperature.unwrap_or(1.0),
+            top_p: request.top_p.unwrap_or(1.0),
+            top_k: request.top_k,
+            min_p: extras.min_p,
+            repetition_penalty: extras.repetition_penalty,
+            frequency_penalty: extras.frequency_penalty,
+            presence_penalty: extras.presence_penalty,
+            logit_bias: extras.logit_bias,
+            seed: request.seed.unwrap_or_else(|| local.draw()),
+        },
+        max_tokens: request.max_tokens,
+        min_tokens: extras.min_tokens,
+        stop: request.stop,
+        stop_tokens: extras.stop_tokens,
+        ignore_eos: extras.ignore_eos,
+        form: extras.form,
+        logprobs: extras.logprobs,
+        echo: Echo::None,
+    }
+}
+
+/// The kind of error that a final event means for the client.
+fn fault(event: &Event) -> Option<ErrorKind> {
+    match event {
+        Event::TooLong { .. } => Some(ErrorKind::ContextLength),
+        Event::Refused { .. } => Some(ErrorKind::InvalidRequest),
+        Event::TimedOut => Some(ErrorKind::Deadline),
+        Event::Failed { .. } => Some(ErrorKind::Internal),
+        Event::Started { .. }
+        | Event::Echo { .. }
+        | Event::Text { .. }
+        | Event::Call { .. }
+        | Event::Arguments { .. }
+        | Event::Finished { .. }
+        | Event::Counted { .. }
+        | Event::Embedded { .. } => None,
+    }
+}
