@@ -122,9 +122,11 @@ fn made_up_bodies_mean_the_same_both_ways() {
 }
 
 /// Bodies with a bit of everything.
-const RICH: [&str; 2] = [
+const RICH: [&str; 4] = [
     r#"{"model":"m\/x","max_tokens":1024,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":"a\n\u8a9e 😀"},{"content":[{"text":"b","type":"text","cache_control":{"a":[1,-2.5e3,{}]}},{"type":"thinking","thinking":"t"}],"role":"assistant","x":null}, {"role":"user","content":"c"}],"temperature":0.25,"stop_sequences":["a"],"stream":true,"thinking":{"type":"disabled"},"metadata":{"user_id":"\ud83d\ude00"},"foo":[true,false,null]}"#,
     r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"a\"b"}],"name":"n"},{"role":"assistant","content":null,"refusal":null,"tool_calls":[]},{"role":"user","content":"日本"}],"model":"m","stream":true,"stream_options":{"include_usage":true},"stop":"\n\n","seed":18446744073709551615,"n":1,"response_format":{"type":"text"},"user":"u","x":{"y":[0.1]}}"#,
+    r#"{"model":"m","max_tokens":0,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"a":"}"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"r"}],"is_error":true}]}],"tools":[{"name":"f","input_schema":{ "x":[1.0] }}],"tool_choice":{"type":"auto","disable_parallel_tool_use":true},"output_config":{"format":{"type":"json_schema","schema":{"y":{}}}}}"#,
+    r#"{"model":"m","n":2,"logprobs":true,"top_logprobs":3,"min_p":0.5,"logit_bias":{"5":-1,"6":1},"stop_token_ids":[7],"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}],"tools":[{"type":"function","function":{"name":"f","parameters":{ "x":[1.0] }}}],"tool_choice":"auto","structured_outputs":{"json":{"y":{}}}}"#,
 ];
 
 #[test]
@@ -179,6 +181,18 @@ fn each_name_with_each_value() {
         "[0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9]",
         "{\"a\":[0,1,2,3,4,5,6,7,8,9,{\"b\":[0,1,2,3,4,5,6,7,8,9]}]}",
         "{\"a\\u0062\":1}",
+        "{\"5\":1,\"4\":-0.5}",
+        "[5,\"a\"]",
+        "\"auto\"",
+        "{\"type\":\"auto\",\"disable_parallel_tool_use\":true}",
+        "{\"type\":\"json_object\"}",
+        "{\"type\":\"json_schema\",\"schema\":{\"a\": 1.0}}",
+        "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"a\": 1.0}}}",
+        "{\"json\":{\"a\": 1.0}}",
+        "{\"choice\":[\"a\"]}",
+        "[{\"name\":\"f\",\"input_schema\":{\"a\": 1.0}}]",
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]",
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"a\": 1.0}}}]",
     ];
     let names = anthropic::TOP.entries().map(|(name, _)| *name);
     let names: Vec<&str> = names.chain(openai::TOP.entries().map(|(name, _)| *name)).collect();

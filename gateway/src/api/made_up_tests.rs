@@ -285,6 +285,7 @@ impl Writer<'_> {
             "type" if !writer.dice.seldom(30) => {
                 let kind = match writer.dice.below(16) {
                     0 => writer.dice.one(&["thinking", "refusal", "redacted_thinking", "image"]),
+                    1 if writer.dice.seldom(3) => writer.dice.one(&["tool_use", "tool_result"]),
                     _ => "text",
                 };
                 writer.string(kind);
@@ -294,13 +295,94 @@ impl Writer<'_> {
         });
     }
 
+    /// A call or a result of the Messages API; ids of few kinds, so that they meet.
+    fn called(&mut self) {
+        let names = if self.dice.seldom(2) {
+            vec!["type", "id", "name", "input"]
+        } else {
+            vec!["type", "tool_use_id", "content", "is_error"]
+        };
+        let kind = if names[1] == "id" { "tool_use" } else { "tool_result" };
+        let names = self.shuffled(names);
+        self.entries(&names, |writer, name| match name {
+            _ if writer.dice.seldom(40) => writer.value(2),
+            "type" => writer.string(kind),
+            "id" | "tool_use_id" => writer.call_id(),
+            "name" => writer.string("f"),
+            "is_error" => writer.token("true"),
+            "input" => writer.schema(),
+            _ => writer.content(),
+        });
+    }
+
+    fn call_id(&mut self) {
+        let id = self.dice.one(&["c1", "c2"]);
+        self.string(id);
+    }
+
+    /// An object of any kind.
+    fn schema(&mut self) {
+        let names = self.names(&["type", "properties", "a", "b\\n", "\\u00e4", "x"], 3);
+        self.entries(&names, |writer, _| writer.value(3));
+    }
+
+    /// A tool of either dialect.
+    fn tool(&mut self) {
+        let flat = self.dice.seldom(2);
+        let names = if flat {
+            vec!["name", "description", "input_schema", "strict", "type"]
+        } else {
+            vec!["type", "function"]
+        };
+        let names = self.shuffled(names);
+        self.entries(&names, |writer, name| match name {
+            _ if writer.dice.seldom(40) => writer.value(2),
+            "type" => writer.string(if flat { "custom" } else { "function" }),
+            "function" => {
+                let names = writer.shuffled(vec!["name", "parameters", "description"]);
+                writer.entries(&names, |writer, name| writer.tool_field(name));
+            }
+            _ => writer.tool_field(name),
+        });
+    }
+
+    fn tool_field(&mut self, name: &str) {
+        match name {
+            _ if self.dice.seldom(40) => self.value(2),
+            "name" => {
+                let name = self.dice.one(&["f", "g", "h", "i", "j", "a b"]);
+                self.string(name);
+            }
+            "strict" => self.token("true"),
+            "description" => self.any_string(),
+            _ => self.schema(),
+        }
+    }
+
+    /// A call of the Chat Completions API.
+    fn tool_call(&mut self) {
+        let names = self.shuffled(vec!["id", "type", "function"]);
+        self.entries(&names, |writer, name| match name {
+            _ if writer.dice.seldom(40) => writer.value(2),
+            "id" => writer.call_id(),
+            "type" => writer.string("function"),
+            _ => writer.entries(&["name", "arguments"], |writer, name| {
+                let text = writer.dice.one(&["{}", "{\\\"a\\\":1}", "", "{", "[]"]);
+                writer.string(if name == "name" { "f" } else { text });
+            }),
+        });
+    }
+
     fn content(&mut self) {
         match self.dice.below(24) {
             0 => self.value(2),
             1..=14 => self.any_string(),
             _ => {
                 let count = 1 + self.dice.below(3);
-                self.list(count, Self::block);
+                self.list(count, |writer| match writer.dice.below(12) {
+                    0 => writer.called(),
+                    _ => writer.block(),
+                });
             }
         }
     }
@@ -316,6 +398,7 @@ impl Writer<'_> {
                     "function_call",
                     "audio",
                     "annotations",
+                    "tool_call_id",
                     "role",
                     "content",
                     "id",
@@ -336,6 +419,11 @@ impl Writer<'_> {
                 writer.string(role);
             }
             "content" => writer.content(),
+            "tool_call_id" => writer.call_id(),
+            "tool_calls" if writer.dice.seldom(2) => {
+                let count = 1 + writer.dice.below(2);
+                writer.list(count, Self::tool_call);
+            }
             "refusal" | "function_call" | "audio" | "tool_calls" if !writer.dice.seldom(3) => writer.token("null"),
             _ => writer.value(1),
         });
@@ -365,7 +453,7 @@ impl Writer<'_> {
                     writer.token(value);
                 });
             }
-            "max_tokens" | "max_completion_tokens" | "top_k" | "seed" | "n" => {
+            "max_tokens" | "max_completion_tokens" | "top_k" | "seed" => {
                 let number = if self.dice.seldom(4) {
                     self.dice.one(NUMBERS)
                 } else {
@@ -387,6 +475,68 @@ impl Writer<'_> {
                 ]);
                 self.token(number);
             }
+            "n" | "min_tokens" | "top_logprobs" => {
+                let number = self.dice.one(&["0", "1", "2", "8", "9", "21"]);
+                self.token(number);
+            }
+            "min_p" | "repetition_penalty" | "frequency_penalty" | "presence_penalty" => {
+                let number = self.dice.one(&["0", "1", "0.5", "-2", "-0.0", "2.0", "1e-3"]);
+                self.token(number);
+            }
+            "logprobs" | "ignore_eos" | "parallel_tool_calls" => self.token("true"),
+            "tools" => {
+                let count = self.dice.below(4);
+                self.list(count, Self::tool);
+            }
+            "tool_choice" => {
+                let choice = self.dice.one(&[
+                    "\"auto\"",
+                    "\"none\"",
+                    "\"required\"",
+                    "{\"type\":\"any\"}",
+                    "{\"type\":\"tool\",\"name\":\"f\"}",
+                    "{\"type\":\"auto\",\"disable_parallel_tool_use\":true}",
+                    "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}",
+                    "{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}}",
+                ]);
+                self.token(choice);
+            }
+            "logit_bias" => {
+                let names = self.names(&["1", "2", "50256", "01", "x"], 3);
+                self.entries(&names, |writer, _| writer.token("-100"));
+            }
+            "stop_token_ids" => {
+                let count = self.dice.below(4);
+                self.list(count, |writer| writer.token("7"));
+            }
+            "response_format" | "output_format" => {
+                let kind = self.dice.one(&["text", "json_object", "json_schema"]);
+                let names = self.shuffled(vec!["type", "schema", "json_schema"]);
+                self.entries(&names, |writer, name| match name {
+                    "type" => writer.string(kind),
+                    "schema" => writer.schema(),
+                    _ => writer.entries(&["name", "schema"], |writer, name| match name {
+                        "name" => writer.string("n"),
+                        _ => writer.schema(),
+                    }),
+                });
+            }
+            "output_config" => self.entries(&["effort", "format"], |writer, name| match name {
+                "effort" => writer.string("low"),
+                _ => writer.field("output_format"),
+            }),
+            "structured_outputs" => {
+                let name = self.dice.one(&["json", "regex", "choice", "grammar", "json_object"]);
+                self.entries(&[name], |writer, name| match name {
+                    "json" => writer.schema(),
+                    "choice" => writer.token("[\"a\"]"),
+                    "json_object" => writer.token("true"),
+                    _ => writer.any_string(),
+                });
+            }
+            "guided_json" | "json_schema" => self.schema(),
+            "guided_regex" | "guided_grammar" => self.any_string(),
+            "guided_choice" => self.token("[\"a\",\"b\"]"),
             "metadata" | "user" | "unknown" | "cache_control" => self.value(3),
             _ if self.dice.seldom(6) => self.value(3),
             _ => self.token("null"),

@@ -114,7 +114,12 @@ pub(super) struct Table {
     cells: [[u64; TROUBLES.len()]; DEEDS.len()],
     pub(super) runs: u64,
     pub(super) requests: u64,
+    /// How often an engine was asked for something that few ask for, in the order of [`SELDOM`].
+    pub(super) seldom: [u64; SELDOM.len()],
 }
+
+/// What few requests ask for, and answers have.
+pub(super) const SELDOM: [&str; 3] = ["several answers", "a call of a tool", "log probabilities"];
 
 impl Default for Table {
     fn default() -> Self {
@@ -122,6 +127,7 @@ impl Default for Table {
             cells: [[0; TROUBLES.len()]; DEEDS.len()],
             runs: 0,
             requests: 0,
+            seldom: [0; SELDOM.len()],
         }
     }
 }
@@ -141,11 +147,16 @@ impl Table {
             .for_each(|(mine, more)| *mine += more);
         self.runs += other.runs;
         self.requests += other.requests;
+        self.seldom
+            .iter_mut()
+            .zip(other.seldom)
+            .for_each(|(mine, more)| *mine += more);
     }
 
-    /// The cells that should have been met and were not.
+    /// The cells that should have been met and were not, and what no answer had.
     pub(super) fn missing(&self) -> Vec<String> {
-        let mut found = Vec::new();
+        let seldom = SELDOM.iter().zip(self.seldom).filter(|(_, count)| *count == 0);
+        let mut found: Vec<_> = seldom.map(|(name, _)| (*name).to_owned()).collect();
         for (row, (_, deed)) in self.cells.iter().zip(DEEDS) {
             for (count, (_, trouble)) in row.iter().zip(TROUBLES) {
                 if *count == 0 && impossible(deed, trouble).is_none() {

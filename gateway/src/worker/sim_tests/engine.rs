@@ -14,15 +14,15 @@ use std::{
 };
 
 use zerohop_engine::{
-    Conversation, Event, Finish, Job, JobHandle, JobKind, Mail, Mailbox, Part, Prompt, Rejected, Stats, Submit, Ticket,
-    Usage,
+    Conversation, Event, Finish, Job, JobHandle, JobKind, Logprob, Mail, Mailbox, Part, Prompt, Rejected, Stats,
+    Submit, Ticket, Usage,
 };
 
 use zerohop_ring::Nanos;
 
 use super::{
     Chance, ensure, fail,
-    requests::{Ask, Request, whose},
+    requests::{Ask, Request, TOOLS, whose},
 };
 use crate::snapshot::Engines;
 
@@ -38,7 +38,33 @@ pub(super) enum Fate {
     Failed {
         started: bool,
     },
+    /// The deadline passes; whether after the start.
+    TimedOut {
+        started: bool,
+    },
     Finished(Finish),
+}
+
+impl Fate {
+    /// The status of a reply that has no other when this comes; `None`: it is no fault.
+    pub(super) fn fault(&self) -> Option<u16> {
+        match self {
+            Self::Full => Some(429),
+            Self::NotRunning => Some(503),
+            Self::TooLong | Self::Unrenderable => Some(400),
+            Self::Failed { .. } => Some(500),
+            Self::TimedOut { .. } => Some(504),
+            Self::Counted(_) | Self::Finished(_) => None,
+        }
+    }
+
+    /// The engine begins to answer.
+    fn starts(&self) -> bool {
+        matches!(
+            self,
+            Self::Finished(_) | Self::Failed { started: true } | Self::TimedOut { started: true }
+        )
+    }
 }
 
 /// What the ledger knows of a job.
@@ -52,9 +78,17 @@ pub(super) struct Entry {
     pub(super) fate: Fate,
     /// The whole answer, as far as the fate lets it come.
     pub(super) text: String,
+    /// Calls of tools behind it: name and arguments.
+    pub(super) calls: Vec<(&'static str, String)>,
     pub(super) usage: Usage,
-    /// How much of the text the worker was told.
+    seed: u64,
+    /// Its log probabilities were asked for and sent.
+    pub(super) told_logprobs: bool,
+    /// How much of the text and of the arguments the worker was told.
     pub(super) told: usize,
+    /// Which mail of the run told the start, and which the end.
+    pub(super) began: Option<u64>,
+    pub(super) ended: Option<u64>,
     /// The final event is with the worker.
     pub(super) over: bool,
     /// Raised when the worker drops the job.
@@ -69,13 +103,18 @@ impl Entry {
     }
 }
 
-/// All jobs of a run by client and request, and what was asked.
+/// Whose job: client, request, and which of its answers.
+pub(super) type Whose = (usize, usize, usize);
+
+/// All jobs of a run, and what was asked by client and request.
 #[derive(Default)]
 pub(super) struct Ledger {
-    pub(super) entries: BTreeMap<(usize, usize), Entry>,
+    pub(super) entries: BTreeMap<Whose, Entry>,
     asked: BTreeMap<(usize, usize), Request>,
     /// Jobs handed in since somebody looked.
-    pub(super) fresh: Vec<(usize, usize)>,
+    pub(super) fresh: Vec<Whose>,
+    /// How much mail there was.
+    mails: u64,
 }
 
 impl Ledger {
@@ -83,15 +122,21 @@ impl Ledger {
         self.asked.insert((client, number), request.clone());
     }
 
+    /// The jobs of a request, in the order of its answers.
+    pub(super) fn of(&self, client: usize, number: usize) -> Vec<&Entry> {
+        let all = self.entries.range((client, number, 0)..(client, number + 1, 0));
+        all.map(|(_, entry)| entry).collect()
+    }
+
     /// The jobs that a worker waits for.
-    pub(super) fn open(&self, worker: usize) -> impl Iterator<Item = (&(usize, usize), &Entry)> {
+    pub(super) fn open(&self, worker: usize) -> impl Iterator<Item = (&Whose, &Entry)> {
         let all = self.entries.iter();
         all.filter(move |(_, entry)| entry.worker == worker && entry.is_open())
     }
 }
 
 struct Running {
-    whose: (usize, usize),
+    whose: Whose,
     events: VecDeque<Event>,
 }
 
@@ -142,7 +187,10 @@ fn fate(kind: &JobKind, chance: &mut Chance) -> Fate {
         (_, 1) => Fate::Unrenderable,
         (_, 2) => Fate::Failed { started: false },
         (JobKind::Count(_), _) => Fate::Counted(1 + chance.below(5000) as u32),
-        (_, 3 | 4) => Fate::Failed { started: true },
+        (_, 3) => Fate::Failed { started: true },
+        (_, 4) => Fate::TimedOut {
+            started: !chance.one_in(3),
+        },
         (_, 5) => Fate::Finished(Finish::MaxTokens),
         (_, 6) => Fate::Finished(Finish::ContextFull),
         (_, 7) => Fate::Finished(Finish::Stop("halt \"here\"".into())),
@@ -166,27 +214,42 @@ fn pieces(model: &str, prompt: &str, chance: &mut Chance) -> Vec<String> {
     found
 }
 
+/// Calls of the tools that are offered, in an answer that ends of itself.
+fn calls(job: &Job, fate: &mut Fate, prompt: &str, chance: &mut Chance) -> Vec<(&'static str, String)> {
+    if conversation(job).tools.list.is_empty() || *fate != Fate::Finished(Finish::EndOfTurn) || chance.one_in(3) {
+        return Vec::new();
+    }
+    *fate = Fate::Finished(Finish::ToolCalls);
+    let call = |_| {
+        let arguments = serde_json::json!({"of": prompt, "n": [1.5, {}]});
+        (TOOLS[chance.below(2)], arguments.to_string())
+    };
+    (0..1 + prompt.len() % 3).map(call).collect()
+}
+
 impl Submit for Scripted {
     fn submit(&self, job: Job) -> Result<JobHandle, Rejected> {
         let prompt = &conversation(&job).messages[0].content;
-        let Some(whose) = whose(prompt) else {
+        let Some((client, number)) = whose(prompt) else {
             fail("job", format_args!("nobody asked {prompt:?}"));
         };
         let inside = &mut *self.inside.lock().expect("one thread");
         let ledger = &mut *self.ledger.lock().expect("one thread");
+        let whose = (client, number, ledger.of(client, number).len());
         check(&job, whose, ledger);
-        let fate = if inside.stopped {
+        let mut fate = if inside.stopped {
             Fate::NotRunning
         } else if inside.running.len() >= self.places {
             Fate::Full
         } else {
             fate(&job.kind, &mut inside.chance)
         };
-        let mut pieces = match fate {
-            Fate::Finished(_) | Fate::Failed { started: true } => pieces(self.model, prompt, &mut inside.chance),
-            _ => Vec::new(),
+        let mut pieces = match fate.starts() {
+            true => pieces(self.model, prompt, &mut inside.chance),
+            false => Vec::new(),
         };
-        if matches!(fate, Fate::Failed { .. }) {
+        let calls = calls(&job, &mut fate, prompt, &mut inside.chance);
+        if fate.fault().is_some() {
             pieces.truncate(inside.chance.below(pieces.len() + 1));
         }
         let mut entry = Entry {
@@ -195,12 +258,17 @@ impl Submit for Scripted {
             ticket: job.ticket,
             model: self.model,
             text: pieces.concat(),
+            calls,
+            seed: seed(&job),
             usage: Usage {
                 input_tokens: 3 + prompt.len() as u32,
                 cached_tokens: inside.chance.below(3) as u32,
                 output_tokens: pieces.len() as u32,
             },
+            told_logprobs: false,
             told: 0,
+            began: None,
+            ended: None,
             over: matches!(fate, Fate::Full | Fate::NotRunning),
             cancelled: None,
             fate,
@@ -215,7 +283,7 @@ impl Submit for Scripted {
                 entry.cancelled = Some(cancelled);
                 inside.running.push(Running {
                     whose,
-                    events: events(&entry, pieces),
+                    events: events(&entry, pieces, tells_logprobs(&job), &mut inside.chance),
                 });
                 Ok(handle)
             }
@@ -244,13 +312,40 @@ fn conversation(job: &Job) -> &Conversation {
     }
 }
 
-/// The job is what the client asked, handed in for the first time.
-fn check(job: &Job, whose: (usize, usize), ledger: &Ledger) {
-    let asked = &ledger.asked[&whose];
+fn seed(job: &Job) -> u64 {
+    match &job.kind {
+        JobKind::Generate(generate) => generate.sampling.seed,
+        _ => 0,
+    }
+}
+
+fn tells_logprobs(job: &Job) -> bool {
+    matches!(&job.kind, JobKind::Generate(generate) if generate.logprobs == Some(1))
+}
+
+/// The job is what the client asked, handed in once for each answer, each with a random stream of its own.
+fn check(job: &Job, whose: Whose, ledger: &Ledger) {
+    let asked = &ledger.asked[&(whose.0, whose.1)];
     ensure!(
-        !ledger.entries.contains_key(&whose),
+        whose.2 < asked.choices,
         "job",
-        "{whose:?} was handed in twice"
+        "{whose:?} was handed in more than {} times",
+        asked.choices
+    );
+    if let Some(first) = ledger.entries.get(&(whose.0, whose.1, 0)) {
+        let wanted = first.seed.wrapping_add(whose.2 as u64);
+        ensure!(seed(job) == wanted, "job", "{whose:?} has the seed {}", seed(job));
+    }
+    let tools = &conversation(job).tools.list;
+    ensure!(
+        tools.len() == if asked.tools { TOOLS.len() } else { 0 },
+        "job",
+        "{whose:?} has the tools {tools:?}"
+    );
+    ensure!(
+        tells_logprobs(job) == asked.logprobs,
+        "job",
+        "{whose:?} asked for log probabilities or not"
     );
     ensure!(
         conversation(job).messages.len() == 1,
@@ -274,10 +369,10 @@ fn check(job: &Job, whose: (usize, usize), ledger: &Ledger) {
     ensure!(twin.is_none(), "job", "{whose:?} has the ticket of {twin:?}");
 }
 
-fn events(entry: &Entry, pieces: Vec<String>) -> VecDeque<Event> {
+fn events(entry: &Entry, pieces: Vec<String>, told: bool, chance: &mut Chance) -> VecDeque<Event> {
     let usage = entry.usage;
     let mut events = VecDeque::new();
-    if matches!(entry.fate, Fate::Finished(_) | Fate::Failed { started: true }) {
+    if entry.fate.starts() {
         events.push_back(Event::Started {
             input_tokens: usage.input_tokens,
             cached_tokens: usage.cached_tokens,
@@ -285,10 +380,23 @@ fn events(entry: &Entry, pieces: Vec<String>) -> VecDeque<Event> {
         });
     }
     events.extend(pieces.into_iter().map(|text| Event::Text {
+        logprobs: told.then(|| logprob(&text)).into_iter().collect(),
         text,
         tokens: 1,
-        logprobs: Vec::new(),
     }));
+    for (name, arguments) in &entry.calls {
+        events.push_back(Event::Call {
+            name: (*name).to_owned(),
+        });
+        let mut rest: Vec<char> = arguments.chars().collect();
+        while !rest.is_empty() {
+            let behind = rest.split_off((1 + chance.below(30)).min(rest.len()));
+            events.push_back(Event::Arguments {
+                text: std::mem::replace(&mut rest, behind).into_iter().collect(),
+                tokens: 1,
+            });
+        }
+    }
     events.push_back(match &entry.fate {
         Fate::Finished(finish) => Event::Finished {
             finish: finish.clone(),
@@ -305,6 +413,7 @@ fn events(entry: &Entry, pieces: Vec<String>) -> VecDeque<Event> {
             part: Part::Messages,
             reason: "roles must alternate".into(),
         },
+        Fate::TimedOut { .. } => Event::TimedOut,
         Fate::Failed { .. } | Fate::Full | Fate::NotRunning => Event::Failed {
             reason: "as scripted".into(),
         },
@@ -312,11 +421,21 @@ fn events(entry: &Entry, pieces: Vec<String>) -> VecDeque<Event> {
     events
 }
 
+/// A piece as if it were a token.
+fn logprob(text: &str) -> Logprob {
+    Logprob {
+        token: 1,
+        bytes: text.into(),
+        logprob: Some(-0.25),
+        top: vec![(1, text.into(), -0.25)],
+    }
+}
+
 /// What a step of an engine did, for the coverage: mail went to whom, and whose had to wait for room.
 #[derive(Default)]
 pub(super) struct Worked {
-    pub(super) mailed: Vec<(usize, usize)>,
-    pub(super) blocked: Vec<(usize, usize)>,
+    pub(super) mailed: Vec<Whose>,
+    pub(super) blocked: Vec<Whose>,
 }
 
 /// An engine with its ends of the mailboxes, as the control thread and the engine's own thread hold them.
@@ -388,10 +507,17 @@ impl Desk {
                 let Some(event) = next(&mut job.events, &mut inside.chance) else {
                     break;
                 };
-                if let Event::Text { text, .. } = &event {
-                    entry.told += text.len();
+                ledger.mails += 1;
+                if let Event::Text { logprobs, .. } = &event {
+                    entry.told_logprobs |= !logprobs.is_empty();
+                }
+                match &event {
+                    Event::Text { text, .. } | Event::Arguments { text, .. } => entry.told += text.len(),
+                    Event::Started { .. } => entry.began = Some(ledger.mails),
+                    _ => {}
                 }
                 entry.over = event.is_final();
+                entry.ended = entry.over.then_some(ledger.mails);
                 let mail = Mail {
                     ticket: entry.ticket,
                     event,
@@ -413,18 +539,33 @@ impl Desk {
 /// The next event; sometimes the deltas that wait are joined.
 fn next(events: &mut VecDeque<Event>, chance: &mut Chance) -> Option<Event> {
     let mut event = events.pop_front()?;
-    if let Event::Text { text, tokens, .. } = &mut event {
-        while chance.one_in(3)
-            && let Some(Event::Text {
-                text: more,
-                tokens: count,
-                ..
-            }) = events.front()
-        {
-            text.push_str(more);
-            *tokens += count;
-            events.pop_front();
+    while chance.one_in(3) {
+        match (&mut event, events.front_mut()) {
+            (
+                Event::Text { text, tokens, logprobs },
+                Some(Event::Text {
+                    text: more,
+                    tokens: count,
+                    logprobs: others,
+                }),
+            ) => {
+                text.push_str(more);
+                *tokens += *count;
+                logprobs.append(others);
+            }
+            (
+                Event::Arguments { text, tokens },
+                Some(Event::Arguments {
+                    text: more,
+                    tokens: count,
+                }),
+            ) => {
+                text.push_str(more);
+                *tokens += *count;
+            }
+            _ => break,
         }
+        events.pop_front();
     }
     Some(event)
 }

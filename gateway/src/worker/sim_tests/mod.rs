@@ -156,6 +156,11 @@ fn fixed_seeds() {
     if let Some(path) = env::var_os("ZEROHOP_SIM_TABLE") {
         std::fs::write(path, table.to_string()).expect("a place for the table");
     }
+    say(format_args!(
+        "answers met: {:?} of {:?}",
+        table.seldom,
+        coverage::SELDOM
+    ));
     let surprising = table.surprising();
     assert!(
         surprising.is_empty(),

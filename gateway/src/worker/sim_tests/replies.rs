@@ -14,7 +14,7 @@ use super::{
 };
 use crate::api::Dialect;
 use stream::Stream;
-use zerohop_engine::Finish;
+use zerohop_engine::{Finish, Usage};
 
 /// What has come of a reply.
 #[derive(Debug)]
@@ -170,38 +170,54 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| fail("body", format_args!("{error}: {text}")))
 }
 
-/// Judges a reply to a request that an engine was handed, whole or not yet. A stream that broke off with an error event
-/// is told as `true`.
-pub(super) fn judge(reply: &Reply, request: &Request, entry: &Entry) -> bool {
+/// The fault that a reply tells: that of the job that was not taken, or of the one whose fault came first.
+fn fault<'e>(entries: &[&'e Entry]) -> Option<&'e Entry> {
+    let faults = entries
+        .iter()
+        .filter(|entry| entry.over && entry.fate.fault().is_some());
+    faults.min_by_key(|entry| entry.ended.unwrap_or(0)).copied()
+}
+
+/// Judges a reply to a request that an engine was handed in these jobs, whole or not yet. A stream that broke off with an
+/// error event is told as `true`.
+pub(super) fn judge(reply: &Reply, request: &Request, entries: &[&Entry]) -> bool {
     let streamed = matches!(request.ask, Ask::Chat { stream: true, .. });
-    let wanted = match (&entry.fate, streamed) {
-        (Fate::Full, _) => 429,
-        (Fate::NotRunning, _) => 503,
-        (Fate::TooLong | Fate::Unrenderable, _) => 400,
-        (Fate::Failed { started: false }, _) | (Fate::Failed { .. }, false) => 500,
-        (Fate::Counted(_) | Fate::Finished(_), _) | (Fate::Failed { started: true }, true) => 200,
+    let fault = fault(entries);
+    let fates = || entries.iter().map(|entry| &entry.fate).collect::<Vec<_>>();
+    // A stream whose head had left has its status, whatever comes.
+    let headed = |fault: &Entry| {
+        let before = |entry: &&Entry| {
+            entry
+                .began
+                .is_some_and(|began| fault.ended.is_some_and(|ended| began < ended))
+        };
+        streamed && entries.iter().any(before)
+    };
+    let wanted = match fault {
+        Some(entry) if !headed(entry) => entry.fate.fault().unwrap_or(0),
+        _ => 200,
     };
     ensure!(
         reply.status == wanted,
         "status",
         "{} where {:?} wants {wanted}",
         reply.status,
-        entry.fate
+        fates()
     );
     ensure!(
         reply.streamed == (streamed && wanted == 200),
         "status",
         "a stream or not: {:?}",
-        entry.fate
+        fates()
     );
     if reply.whole {
         ensure!(
-            entry.over,
+            fault.is_some() || entries.iter().all(|entry| entry.over),
             "reply",
             "it is whole before the engine was done: {:?}",
-            entry.fate
+            fates()
         );
-        let retries = matches!(entry.fate, Fate::Full | Fate::NotRunning);
+        let retries = matches!(fault.map(|entry| &entry.fate), Some(Fate::Full | Fate::NotRunning));
         ensure!(
             reply.retry_after == retries,
             "status",
@@ -210,7 +226,7 @@ pub(super) fn judge(reply: &Reply, request: &Request, entry: &Entry) -> bool {
         );
     }
     let body = || String::from_utf8_lossy(&reply.body);
-    match (&entry.fate, request.ask) {
+    match (entries[0].fate.clone(), request.ask) {
         (
             _,
             Ask::Chat {
@@ -218,18 +234,28 @@ pub(super) fn judge(reply: &Reply, request: &Request, entry: &Entry) -> bool {
             },
         ) if wanted == 200 => {
             let text = String::from_utf8_lossy(&reply.body);
-            return Stream::new(dialect, request, entry).check(&text, reply.whole);
+            return Stream::new(dialect, request, entries).check(&text, reply.whole, fault);
         }
-        (Fate::Finished(finish), Ask::Chat { dialect, .. }) if reply.whole => {
-            document(dialect, finish, &json(&body()), request, entry);
+        (_, Ask::Chat { dialect, .. }) if reply.whole && fault.is_none() => {
+            document(dialect, &json(&body()), request, entries);
         }
         (Fate::Counted(count), _) if reply.whole => {
-            ensure!(json(&body())["input_tokens"] == *count, "body", "{}", body());
+            ensure!(json(&body())["input_tokens"] == count, "body", "{}", body());
         }
         _ if reply.whole => error(&body(), request),
         _ => {}
     }
     false
+}
+
+/// What all answers together used: the prompt once.
+fn usage(entries: &[&Entry]) -> Usage {
+    let usages = || entries.iter().map(|entry| entry.usage);
+    Usage {
+        input_tokens: usages().map(|usage| usage.input_tokens).max().unwrap_or(0),
+        cached_tokens: usages().map(|usage| usage.cached_tokens).min().unwrap_or(0),
+        output_tokens: usages().map(|usage| usage.output_tokens).sum(),
+    }
 }
 
 /// An error has the shape of the request's dialect.
@@ -248,20 +274,81 @@ pub(super) fn error(body: &str, request: &Request) {
     );
 }
 
-fn document(dialect: Dialect, finish: &Finish, value: &Value, request: &Request, entry: &Entry) {
-    let (text, reason_at, input, output) = match dialect {
-        Dialect::Anthropic => (
-            value["content"][0]["text"].as_str().unwrap_or_default(),
-            &value["stop_reason"],
-            value["usage"]["input_tokens"].as_u64(),
-            value["usage"]["output_tokens"].as_u64(),
-        ),
-        Dialect::OpenAi => (
-            value["choices"][0]["message"]["content"].as_str().unwrap_or("?"),
-            &value["choices"][0]["finish_reason"],
-            value["usage"]["prompt_tokens"].as_u64(),
-            value["usage"]["completion_tokens"].as_u64(),
-        ),
+fn document(dialect: Dialect, value: &Value, request: &Request, entries: &[&Entry]) {
+    ensure!(
+        value["model"] == request.model,
+        "body",
+        "{value} is of {}",
+        request.model
+    );
+    let usage = usage(entries);
+    let (input, output, wanted) = match dialect {
+        Dialect::Anthropic => {
+            message(value, entries[0]);
+            let input = usage.input_tokens - usage.cached_tokens;
+            (&value["usage"]["input_tokens"], &value["usage"]["output_tokens"], input)
+        }
+        Dialect::OpenAi => {
+            let choices = value["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
+            ensure!(choices.len() == request.choices, "body", "{value} has other choices");
+            for (index, (choice, entry)) in choices.iter().zip(entries).enumerate() {
+                ensure!(choice["index"] == index, "body", "{value} has its choices mixed up");
+                completion(choice, request, entry);
+            }
+            (
+                &value["usage"]["prompt_tokens"],
+                &value["usage"]["completion_tokens"],
+                usage.input_tokens,
+            )
+        }
+    };
+    ensure!(*input == wanted, "body", "{value} used {usage:?}");
+    ensure!(*output == usage.output_tokens, "body", "{value} used {usage:?}");
+}
+
+/// Why an answer ended, if it did.
+fn finish(entry: &Entry) -> &Finish {
+    match &entry.fate {
+        Fate::Finished(finish) => finish,
+        fate => fail("body", format_args!("an end of {fate:?}")),
+    }
+}
+
+fn message(value: &Value, entry: &Entry) {
+    let mut blocks = value["content"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default()
+        .iter();
+    if !entry.text.is_empty() {
+        let text = blocks.next().and_then(|block| block["text"].as_str());
+        ensure!(
+            text == Some(&entry.text),
+            "body",
+            "{text:?} where the engine said {:?}",
+            entry.text
+        );
+    }
+    for (name, arguments) in &entry.calls {
+        let block = blocks.next().unwrap_or(&Value::Null);
+        let right = block["type"] == "tool_use" && block["name"] == *name && block["input"] == json(arguments);
+        ensure!(right, "body", "{block} where the engine called {name} with {arguments}");
+        id(&block["id"], "toolu_");
+    }
+    ensure!(blocks.next().is_none(), "body", "{value} has more than the engine said");
+    let finish = finish(entry);
+    ensure!(
+        value["stop_reason"] == reason(Dialect::Anthropic, finish),
+        "body",
+        "{value} ends by {finish:?}"
+    );
+}
+
+fn completion(value: &Value, request: &Request, entry: &Entry) {
+    let message = &value["message"];
+    let text = match (&message["content"], entry.calls.is_empty()) {
+        (Value::Null, false) => "",
+        (content, _) => content.as_str().unwrap_or("?"),
     };
     ensure!(
         text == entry.text,
@@ -269,26 +356,43 @@ fn document(dialect: Dialect, finish: &Finish, value: &Value, request: &Request,
         "{text:?} where the engine said {:?}",
         entry.text
     );
+    let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+    ensure!(calls.len() == entry.calls.len(), "body", "{value} has other calls");
+    for (call, (name, arguments)) in calls.iter().zip(&entry.calls) {
+        let function = &call["function"];
+        let right = function["name"] == *name && function["arguments"] == **arguments;
+        ensure!(right, "body", "{call} where the engine called {name} with {arguments}");
+        id(&call["id"], "call_");
+    }
+    logprobs(&value["logprobs"], request, text);
+    let finish = finish(entry);
     ensure!(
-        *reason_at == reason(dialect, finish),
+        value["finish_reason"] == reason(Dialect::OpenAi, finish),
         "body",
         "{value} ends by {finish:?}"
     );
+}
+
+/// The id of a call has the form that the dialect gives it.
+fn id(value: &Value, prefix: &str) {
+    let right = value
+        .as_str()
+        .is_some_and(|id| id.starts_with(prefix) && id.len() == prefix.len() + 24);
+    ensure!(right, "body", "{value} is no id of a call");
+}
+
+/// The tokens whose log probabilities are told are those of the text, if they were asked for.
+fn logprobs(value: &Value, request: &Request, text: &str) {
+    if !request.logprobs {
+        return ensure!(value.is_null(), "body", "{value} was not asked for");
+    }
+    let entries = value["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let told: String = entries.iter().filter_map(|entry| entry["token"].as_str()).collect();
     ensure!(
-        value["model"] == request.model,
+        told == text,
         "body",
-        "{value} is of {}",
-        request.model
+        "log probabilities of {told:?} and not of {text:?}"
     );
-    let usage = entry.usage;
-    let wanted = match dialect {
-        Dialect::Anthropic => usage.input_tokens - usage.cached_tokens,
-        Dialect::OpenAi => usage.input_tokens,
-    };
-    ensure!(input == Some(wanted.into()), "body", "{value} used {usage:?}");
-    ensure!(
-        output == Some(usage.output_tokens.into()),
-        "body",
-        "{value} used {usage:?}"
-    );
+    let right = |entry: &Value| entry["logprob"] == -0.25 && entry["top_logprobs"][0]["token"] == entry["token"];
+    ensure!(entries.iter().all(right), "body", "other log probabilities: {value}");
 }

@@ -49,6 +49,12 @@ pub(super) struct Request {
     pub(super) expect: bool,
     pub(super) prompt: String,
     pub(super) max_tokens: u32,
+    /// Answers that are asked for.
+    pub(super) choices: usize,
+    /// Tools are offered.
+    pub(super) tools: bool,
+    /// Log probabilities are asked for.
+    pub(super) logprobs: bool,
     pub(super) bytes: Vec<u8>,
     pub(super) head_len: usize,
 }
@@ -64,6 +70,9 @@ const WORDS: [&str; 8] = [
     "\u{1F600} ",
     "\u{7f}\t",
 ];
+
+/// The tools that requests offer.
+pub(super) const TOOLS: [&str; 2] = ["look_up", "add"];
 
 fn prompt(client: usize, request: usize, chance: &mut Chance) -> String {
     let mut text = format!("c{client}r{request}:");
@@ -121,9 +130,20 @@ impl Request {
             expect: false,
             prompt: prompt(client, number, chance),
             max_tokens: 1 + chance.below(1000) as u32,
+            choices: 1,
+            tools: matches!(ask, Ask::Chat { .. }) && chance.one_in(4),
+            logprobs: false,
             bytes: Vec::new(),
             head_len: 0,
         };
+        if let Ask::Chat {
+            dialect: Dialect::OpenAi,
+            ..
+        } = ask
+        {
+            this.choices = if chance.one_in(4) { 2 + chance.below(2) } else { 1 };
+            this.logprobs = chance.one_in(4);
+        }
         this.write(chance);
         this
     }
@@ -140,6 +160,9 @@ impl Request {
             expect: false,
             prompt: String::new(),
             max_tokens: 0,
+            choices: 1,
+            tools: false,
+            logprobs: false,
             bytes: Vec::new(),
             head_len: 0,
         };
@@ -186,6 +209,22 @@ impl Request {
         }
         if usage {
             body += r#","stream_options":{"include_usage":true}"#;
+        }
+        if self.choices > 1 {
+            body += &format!(r#","n":{}"#, self.choices);
+        }
+        if self.logprobs {
+            body += r#","logprobs":true,"top_logprobs":1"#;
+        }
+        if self.tools {
+            let tool = |name: &str| match self.ask {
+                Ask::Chat {
+                    dialect: Dialect::OpenAi,
+                    ..
+                } => format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#),
+                _ => format!(r#"{{"name":"{name}","input_schema":{{}}}}"#),
+            };
+            body += &format!(r#","tools":[{},{}]"#, tool(TOOLS[0]), tool(TOOLS[1]));
         }
         if self.unknown_field {
             body += r#","flavour":"vanilla""#;

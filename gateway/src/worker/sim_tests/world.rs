@@ -25,7 +25,7 @@ use super::{
     checks::{self, Before},
     clients::{Acted, Client, Leave, Life},
     coverage::{Coverage, Deed, Table, Trouble},
-    engine::{Desk, Fate, Ledger},
+    engine::{Desk, Fate, Ledger, Whose},
     ensure,
     facts::Facts,
     fail,
@@ -422,7 +422,7 @@ impl World {
         desk.next = now + 1 + self.chance.draw() % self.plan.pace;
         let worked = desk.work();
         let ledger = self.ledger.lock().expect("one thread");
-        let wire = |whose: &(usize, usize)| self.clients[whose.0].wire;
+        let wire = |whose: &Whose| self.clients[whose.0].wire;
         for whose in &worked.blocked {
             wire(whose)
                 .iter()
@@ -431,9 +431,13 @@ impl World {
         for whose in &worked.mailed {
             let Some(wire) = wire(whose) else { continue };
             let entry = &ledger.entries[whose];
-            if entry.over && matches!(entry.fate, Fate::Failed { .. }) {
+            if entry.over && matches!(entry.fate, Fate::Failed { .. } | Fate::TimedOut { .. }) {
                 self.coverage.struck(wire, Trouble::EngineFailed);
             }
+            let seldom = &mut self.coverage.table.seldom;
+            seldom[0] += u64::from(whose.2 > 0 && entry.over);
+            seldom[1] += u64::from(!entry.calls.is_empty() && entry.over);
+            seldom[2] += u64::from(entry.told_logprobs);
             self.coverage.did(wire, Deed::Mail);
         }
         if desk.is_gone() {

@@ -92,7 +92,8 @@ impl Client {
     fn judge_one(&self, reply: &Reply, request: &Request, ledger: &Ledger, facts: &Facts, now: Nanos) -> bool {
         let whose = (self.number, self.answered);
         let began = self.began[self.answered];
-        if let Some(entry) = ledger.entries.get(&whose) {
+        let entries = ledger.of(self.number, self.answered);
+        if let Some(entry) = entries.first() {
             let right = facts.models_of(request, began, now).contains(&Ok(entry.model));
             ensure!(
                 right,
@@ -101,7 +102,7 @@ impl Client {
                 request.model,
                 entry.model
             );
-            return replies::judge(reply, request, entry);
+            return replies::judge(reply, request, &entries);
         }
         if reply.status == 408 {
             let waited = now - began;
@@ -206,11 +207,11 @@ impl Client {
         if !self.is_done() {
             let right = facts.ending_since().is_some() || self.may_be_idle(now, facts);
             ensure!(right, "end", "{self:?}: FIN before everything was answered");
-            let entry = ledger.entries.get(&(self.number, self.answered));
+            let entries = ledger.of(self.number, self.answered);
             ensure!(
-                entry.is_none(),
+                entries.is_empty(),
                 "end",
-                "{self:?}: FIN instead of the answer to {entry:?}"
+                "{self:?}: FIN instead of the answer to {entries:?}"
             );
         }
         net.finish(wire);
@@ -235,7 +236,7 @@ impl Client {
     /// A reset came.
     pub(super) fn was_reset(&mut self, now: Nanos, wire: WireId, ledger: &Ledger, facts: &Facts) {
         let refused_body = self.last_said && self.sent < self.to_send.len();
-        let begun = ledger.entries.contains_key(&(self.number, self.answered));
+        let begun = !ledger.of(self.number, self.answered).is_empty();
         let idle = facts.ending_since().is_some() || self.may_be_idle(now, facts);
         let crossed = self.got.is_empty() && !begun && !self.is_done() && idle;
         let pipelined = self.starts.get(self.answered + 1).is_some_and(|end| self.sent > *end);
