@@ -11,6 +11,7 @@ mod json;
 mod reply;
 mod requests;
 mod sse;
+mod wishes;
 
 use std::fmt::{Debug, Write};
 

@@ -8,11 +8,12 @@ use zerohop::{
     doors::{self, Level, Way},
     error::ApiError,
 };
-use zerohop_engine::{Conversation, Message, Role};
+use zerohop_engine::{Conversation, Role};
 
 use crate::{
     json::{Json, respelled},
     same,
+    wishes::{self, Plain},
 };
 
 type Read<T> = fn(&[u8], &mut Scratch, bool) -> Result<(T, Ignored), ApiError>;
@@ -42,7 +43,7 @@ pub(crate) fn check_messages(data: &[u8]) {
     for strict in [false, true] {
         ways(data, doors::messages, strict);
         if let Some((request, json)) = check(data, anthropic::messages, strict) {
-            meaning(&request, &json, &["max_tokens"], 0, data);
+            meaning(&request, &json, &["max_tokens"], data);
             same("stop", &request.stop, &texts(json.get("stop_sequences")), data);
             let streams = json.get("stream").is_some_and(Json::is_true);
             same(
@@ -52,7 +53,9 @@ pub(crate) fn check_messages(data: &[u8]) {
                 data,
             );
             same("seed", &request.seed, &None, data);
-            prompt(&request.conversation, conversation(&json, system(&json), false), data);
+            prompt(&request.conversation, conversation(&json, &system(&json), true), data);
+            wishes::tools(&request.conversation, &json, true, data);
+            wishes::format(&request, &json, data);
         }
     }
 }
@@ -67,7 +70,8 @@ pub(crate) fn check_count(data: &[u8]) {
                 &json.get("model").and_then(Json::text),
                 data,
             );
-            prompt(&request.conversation, conversation(&json, system(&json), false), data);
+            prompt(&request.conversation, conversation(&json, &system(&json), true), data);
+            wishes::tools(&request.conversation, &json, true, data);
         }
     }
 }
@@ -76,7 +80,8 @@ pub(crate) fn check_chat(data: &[u8]) {
     for strict in [false, true] {
         ways(data, doors::chat, strict);
         if let Some((request, json)) = check(data, openai::chat, strict) {
-            meaning(&request, &json, &["max_completion_tokens", "max_tokens"], 1, data);
+            meaning(&request, &json, &["max_completion_tokens", "max_tokens"], data);
+            assert!(request.max_tokens != Some(0), "no tokens at all");
             let stop = json.get("stop");
             let stops = stop
                 .and_then(Json::text)
@@ -94,13 +99,15 @@ pub(crate) fn check_chat(data: &[u8]) {
                 data,
             );
             same("seed", &request.seed.is_some(), &json.get("seed").is_some(), data);
-            prompt(&request.conversation, conversation(&json, Vec::new(), true), data);
+            prompt(&request.conversation, conversation(&json, &[], false), data);
+            wishes::tools(&request.conversation, &json, false, data);
+            wishes::extras(&request, &json, data);
         }
     }
 }
 
 /// What holds of every dialect; an accepted request with its document.
-fn check<T: PartialEq + std::fmt::Debug>(data: &[u8], read: Read<T>, strict: bool) -> Option<(T, Json)> {
+fn check<T: PartialEq + std::fmt::Debug + Plain>(data: &[u8], read: Read<T>, strict: bool) -> Option<(T, Json)> {
     let mut scratch = Scratch::default();
     let ours = read(data, &mut scratch, strict);
     same("again", &read(data, &mut scratch, strict), &ours, data);
@@ -132,12 +139,16 @@ fn check<T: PartialEq + std::fmt::Debug>(data: &[u8], read: Read<T>, strict: boo
             data.escape_ascii()
         );
         let other = respelled(&json);
-        same(
-            "spelled anew",
-            &read(other.as_bytes(), &mut scratch, strict),
-            &ours,
-            data,
-        );
+        // What is kept as it was spelled is spelled in one way first.
+        let plain = |mut read: Result<(T, Ignored), ApiError>| {
+            if let Ok((request, _)) = &mut read {
+                request.plain();
+            }
+            read
+        };
+        let ours = plain(read(data, &mut scratch, strict));
+        let anew = plain(read(other.as_bytes(), &mut scratch, strict));
+        same("spelled anew", &anew, &ours, data);
     }
     ours.ok().map(|(request, _)| (request, json))
 }
@@ -165,7 +176,7 @@ fn is_about_json(error: &ApiError, data: &[u8]) -> Option<bool> {
 }
 
 /// What both dialects have in common.
-fn meaning(request: &ChatRequest, json: &Json, limits: &[&str], least: u32, data: &[u8]) {
+fn meaning(request: &ChatRequest, json: &Json, limits: &[&str], data: &[u8]) {
     same(
         "model",
         &Some(request.model.as_str()),
@@ -185,10 +196,6 @@ fn meaning(request: &ChatRequest, json: &Json, limits: &[&str], least: u32, data
     );
     let top_k = json.get("top_k").and_then(Json::float).filter(|&top_k| top_k > 0.0);
     same("top_k", &request.top_k, &top_k.map(clamped), data);
-    assert!(
-        request.max_tokens.is_none_or(|tokens| tokens > least.saturating_sub(1)),
-        "no tokens at all"
-    );
 }
 
 /// To 32 bits, as the product takes numbers that are too large.
@@ -206,22 +213,53 @@ fn texts(list: Option<&Json>) -> Vec<String> {
     items.iter().filter_map(Json::text).map(String::from).collect()
 }
 
-/// Compares prompts, where the oracle has one.
-fn prompt(ours: &Conversation, pieces: Vec<(Role, Vec<String>)>, data: &[u8]) {
-    let mut messages: Vec<Message> = Vec::new();
-    for (role, texts) in pieces {
-        let text = texts.join("\n");
-        match messages.last_mut() {
-            Some(last) if last.role == role => {
-                if !last.content.is_empty() && !texts.is_empty() {
-                    last.content += "\n\n";
-                }
-                last.content += &text;
-            }
-            _ => messages.push(Message::new(role, text)),
+/// A message as the oracle has it.
+#[derive(Debug, PartialEq)]
+struct Turn {
+    role: Role,
+    text: String,
+    /// It says something, if only that it is empty.
+    told: bool,
+    calls: Vec<(String, String, Json)>,
+    answers: Option<String>,
+}
+
+impl Turn {
+    fn new(role: Role, texts: &[String]) -> Self {
+        Self {
+            role,
+            text: texts.join("\n"),
+            told: !texts.is_empty(),
+            calls: Vec::new(),
+            answers: None,
         }
     }
-    same("prompt", &ours.messages, &messages, data);
+}
+
+/// Compares prompts: neighbours of one role are one message, but for results of tools.
+fn prompt(ours: &Conversation, turns: Vec<Turn>, data: &[u8]) {
+    let mut messages: Vec<Turn> = Vec::new();
+    for turn in turns {
+        match messages.last_mut() {
+            Some(last) if last.role == turn.role && turn.role != Role::Tool => {
+                if !last.text.is_empty() && turn.told {
+                    last.text += "\n\n";
+                }
+                last.text += &turn.text;
+                last.calls.extend(turn.calls);
+            }
+            _ => messages.push(turn),
+        }
+    }
+    messages.iter_mut().for_each(|turn| turn.told = true);
+    let ours = ours.messages.iter().map(|message| Turn {
+        role: message.role,
+        text: message.content.clone(),
+        told: true,
+        calls: wishes::calls_of(message),
+        answers: message.call_id.clone(),
+    });
+    same("prompt", &ours.collect::<Vec<_>>(), &messages, data);
 }
 
 /// The system prompt of the Messages API, without the client's own version.
@@ -236,28 +274,73 @@ fn system(json: &Json) -> Vec<String> {
     texts
 }
 
-/// The turns with `system` before them, each with its texts. Turns that say nothing count in one API, as empty ones, and not
-/// in the other.
-fn conversation(json: &Json, system: Vec<String>, empty_counts: bool) -> Vec<(Role, Vec<String>)> {
-    let lead = (!system.is_empty()).then_some((Role::System, system));
+/// The turns with `system` before them. Turns that say nothing count in one API, as empty ones, and not in the other.
+fn conversation(json: &Json, system: &[String], anthropic: bool) -> Vec<Turn> {
+    let lead = (!system.is_empty()).then(|| Turn::new(Role::System, system));
     let messages = json.get("messages").and_then(Json::list).unwrap_or_default();
-    let turns = messages.iter().map(|message| {
-        let role = match message.get("role").and_then(Json::text) {
-            Some("user") => Role::User,
-            Some("assistant") => Role::Assistant,
-            _ => Role::System,
-        };
-        let mut texts = message
-            .get("content")
-            .map(|json| content(json, &["refusal"]))
-            .unwrap_or_default();
-        if role == Role::Assistant {
-            texts.extend(message.get("refusal").and_then(Json::text).map(String::from));
-        }
-        (role, texts)
+    let turns = messages.iter().flat_map(|message| match anthropic {
+        true => blocks(message),
+        false => vec![turn(message)],
     });
-    let says = |texts: &[String]| empty_counts || texts.iter().any(|text| !text.is_empty());
-    lead.into_iter().chain(turns).filter(|(_, texts)| says(texts)).collect()
+    let says = |turn: &Turn| !anthropic || turn.role == Role::Tool || !turn.text.is_empty() || !turn.calls.is_empty();
+    lead.into_iter().chain(turns).filter(says).collect()
+}
+
+/// A message of the Chat Completions API.
+fn turn(message: &Json) -> Turn {
+    let role = wishes::role(message);
+    let content = message.get("content").map(|json| content(json, &["refusal"]));
+    let mut texts = content.unwrap_or_default();
+    if role == Role::Assistant {
+        texts.extend(message.get("refusal").and_then(Json::text).map(String::from));
+    }
+    Turn {
+        calls: if role == Role::Assistant {
+            wishes::calls(message, false)
+        } else {
+            Vec::new()
+        },
+        answers: wishes::answered(message),
+        ..Turn::new(role, &texts)
+    }
+}
+
+/// A message of the Messages API: results of tools are messages of their own, in their places among the texts.
+fn blocks(message: &Json) -> Vec<Turn> {
+    let role = wishes::role(message);
+    let mut turns = vec![Turn {
+        calls: wishes::calls(message, true),
+        ..Turn::new(role, &[])
+    }];
+    let whole = message.get("content").map(std::slice::from_ref).unwrap_or_default();
+    let parts = message.get("content").and_then(Json::list).unwrap_or(whole);
+    let mut texts = Vec::new();
+    for part in parts {
+        match wishes::result(part) {
+            Some((id, text)) => {
+                close(&mut turns, role, &mut texts);
+                turns.push(Turn {
+                    answers: Some(id),
+                    ..Turn::new(Role::Tool, &[text])
+                });
+            }
+            None => texts.extend(content(&Json::List(vec![part.clone()]), &[])),
+        }
+    }
+    close(&mut turns, role, &mut texts);
+    turns
+}
+
+/// The texts so far are a turn.
+fn close(turns: &mut Vec<Turn>, role: Role, texts: &mut Vec<String>) {
+    let turn = Turn::new(role, &std::mem::take(texts));
+    match turns.last_mut() {
+        Some(last) if last.role == role => {
+            last.text = turn.text;
+            last.told = turn.told;
+        }
+        _ => turns.push(turn),
+    }
 }
 
 /// The texts of a content, which is one or a list of blocks; other blocks than of text say nothing.
@@ -266,6 +349,10 @@ fn content(json: &Json, others: &[&str]) -> Vec<String> {
         return vec![text.to_owned()];
     }
     let block = |block: &Json| {
+        // A text as a list of one.
+        if let Some(text) = block.text() {
+            return Some(text.to_owned());
+        }
         let kind = block.get("type").and_then(Json::text)?;
         let named = kind == "text" || others.contains(&kind);
         block.get(kind).filter(|_| named).and_then(Json::text).map(String::from)
