@@ -83,6 +83,8 @@ pub(crate) enum Expected {
     Content,
     /// A word or an object.
     Choice,
+    /// A text, or a list of texts or tokens.
+    Prompt,
 }
 
 /// The ways in which a place can be wrong.
@@ -240,6 +242,7 @@ fn valid(expected: Expected) -> &'static str {
         Expected::Strings => "a valid string or an array of strings",
         Expected::Content => "a valid string or an array of content blocks",
         Expected::Choice => "a valid string or an object",
+        Expected::Prompt => "a valid string or an array of strings or tokens",
     }
 }
 
@@ -254,6 +257,7 @@ fn wanted(expected: Expected) -> &'static str {
         Expected::Strings => "one of a string or an array of strings",
         Expected::Content => "one of a string or an array of objects",
         Expected::Choice => "one of a string or an object",
+        Expected::Prompt => "a string or an array of strings or integers",
     }
 }
 

@@ -18,11 +18,13 @@ use super::{
 };
 use crate::error::ApiError;
 
+mod completions;
 mod direct;
 mod form;
 mod known;
 mod tools;
 
+pub use completions::{CompletionRequest, MAX_ANSWERS, completions};
 pub(super) use known::TOP;
 use known::{Name, PARTS, Part, ROLES, hint};
 

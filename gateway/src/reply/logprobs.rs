@@ -39,11 +39,7 @@ fn entry(out: &mut Vec<u8>, bytes: &[u8], logprob: Option<f32>) {
         .raw(r#","logprob":"#);
     match logprob {
         None => out.extend_from_slice(b"null"),
-        // Zero has no sign here. Writing to memory does not fail.
-        Some(value) => {
-            let value = if value.is_finite() { value + 0.0 } else { NEVER };
-            let _ = write!(out, "{value}");
-        }
+        Some(value) => number(out, value),
     }
     out.extend_from_slice(b",\"bytes\":[");
     for (index, byte) in bytes.iter().enumerate() {
@@ -53,6 +49,13 @@ fn entry(out: &mut Vec<u8>, bytes: &[u8], logprob: Option<f32>) {
         put::decimal(out, u64::from(*byte));
     }
     out.extend_from_slice(b"]}");
+}
+
+/// A log probability; zero has no sign here.
+pub(super) fn number(out: &mut Vec<u8>, value: f32) {
+    let value = if value.is_finite() { value + 0.0 } else { NEVER };
+    // Writing to memory does not fail.
+    let _ = write!(out, "{value}");
 }
 
 #[cfg(test)]

@@ -7,9 +7,12 @@
 
 mod anthropic;
 mod choice;
+mod completions;
 mod logprobs;
 pub mod models;
 mod openai;
+
+pub use self::completions::CompletionReply;
 
 use zerohop_engine::{Event, Part, Usage};
 

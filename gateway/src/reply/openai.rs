@@ -16,7 +16,7 @@ use crate::{
     json::{self, Writer},
 };
 
-fn reason(finish: &Finish) -> &'static str {
+pub(super) fn reason(finish: &Finish) -> &'static str {
     match finish {
         Finish::EndOfTurn | Finish::Stop(_) | Finish::StopToken(_) => "stop",
         Finish::ToolCalls => "tool_calls",
@@ -40,7 +40,7 @@ fn head(meta: &ReplyMeta, object: &str, out: &mut Vec<u8>) {
     Writer(out).raw(r#"","choices":["#);
 }
 
-fn write_usage(usage: Usage, out: &mut Vec<u8>) {
+pub(super) fn write_usage(usage: Usage, out: &mut Vec<u8>) {
     Writer(out)
         .raw(r#"{"prompt_tokens":"#)
         .number(usage.input_tokens)

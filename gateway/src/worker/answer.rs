@@ -3,13 +3,15 @@
 //! This is where the stages meet: caller → api → resolve → submit → reply. It opens no file and touches no socket.
 //! Invariant: each [`Call`] ends in exactly one record (metrics and access log), however it ends.
 
+mod completions;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use zerohop_engine::{Form, Job, JobKind, Rejected};
 use zerohop_ring::ConnId;
 
 use super::{
-    answering::{Answering, Pending, generate, kinds},
+    answering::{Answering, Pending, Told, generate, kinds},
     local::{Local, Phase},
     record::{Generation, Record},
     routes::{self, Route, Surface},
@@ -22,7 +24,7 @@ use crate::{
     http::{Field, Head, Method, PreparedFields, Version, write},
     metrics,
     reply::{
-        Connection, ReplyMeta,
+        Connection, Reply, ReplyMeta,
         models::{self, ModelCard, Page},
     },
     snapshot::{ServedModel, Snapshot},
@@ -35,6 +37,7 @@ const SOON: Duration = Duration::from_secs(1);
 enum Operation {
     Chat(Dialect, Admitted),
     Count(Admitted),
+    Completions(Admitted),
     Models(Admitted, Dialect, String),
     Model(Admitted, Dialect, String),
     Health,
@@ -129,6 +132,7 @@ impl Call {
             Ok(Operation::Model(by, dialect, id)) => request.model(&by, dialect, &id, out, local),
             Ok(Operation::Chat(dialect, by)) => request.chat(dialect, &by, body, conn, out, local),
             Ok(Operation::Count(by)) => request.count(&by, body, conn, out, local),
+            Ok(Operation::Completions(by)) => request.completions(&by, body, conn, out, local),
             Err(error) => request.refuse(&error, out, local),
         }
     }
@@ -224,6 +228,7 @@ fn operation(
         Route::Messages => Operation::Chat(Dialect::Anthropic, admit()?),
         Route::ChatCompletions => Operation::Chat(Dialect::OpenAi, admit()?),
         Route::CountTokens => Operation::Count(admit()?),
+        Route::Completions => Operation::Completions(admit()?),
         Route::Models => Operation::Models(admit()?, dialect, head.query(bytes).unwrap_or_default().to_owned()),
         Route::Model(id) => Operation::Model(admit()?, dialect, models::decode(id)),
     })
@@ -328,7 +333,8 @@ impl Request {
             model.metrics[local.worker()].structured_requests.increment();
         }
         let generate = generate(request, local);
-        self.submit(JobKind::Generate(Box::new(generate)), conn, meta, &model, out, local)
+        let kinds = kinds(JobKind::Generate(Box::new(generate)), meta.choices);
+        self.submit(kinds, conn, Told::Chat(Reply::new(meta)), &model, out, local)
     }
 
     fn count(mut self, by: &Admitted, body: &[u8], conn: ConnId, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
@@ -350,7 +356,8 @@ impl Request {
             Err(error) => return self.refuse(&error, out, local),
         };
         let meta = self.plain_meta(&name, &model, local);
-        self.submit(JobKind::Count(conversation), conn, meta, &model, out, local)
+        let kinds = vec![JobKind::Count(conversation)];
+        self.submit(kinds, conn, Told::Chat(Reply::new(meta)), &model, out, local)
     }
 
     /// The model that answers to this name.
@@ -397,16 +404,16 @@ impl Request {
     /// Hands in a job for each answer. If one is not taken, none is.
     fn submit(
         mut self,
-        kind: JobKind,
+        kinds: Vec<JobKind>,
         conn: ConnId,
-        meta: ReplyMeta,
+        told: Told,
         model: &ServedModel,
         out: &mut Vec<u8>,
         local: &mut Local,
     ) -> Outcome {
         let deadline = model.deadline.and_then(|time| local.instant_in(time));
-        let mut jobs = Vec::with_capacity(meta.choices as usize);
-        for kind in kinds(kind, meta.choices) {
+        let mut jobs = Vec::with_capacity(kinds.len());
+        for kind in kinds {
             let ticket = local.ticket(conn);
             let job = Job {
                 ticket,
@@ -421,7 +428,7 @@ impl Request {
         }
         self.record.dialect = Some(self.dialect);
         self.record.status = 200;
-        Outcome::Waiting(Box::new(Answering::new(jobs, meta, self.record)))
+        Outcome::Waiting(Box::new(Answering::new(jobs, told, self.record)))
     }
 
     fn refuse(mut self, error: &ApiError, out: &mut Vec<u8>, local: &mut Local) -> Outcome {

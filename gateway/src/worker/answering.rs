@@ -10,15 +10,46 @@ use crate::{
     access::Outcome as Ended,
     api::ChatRequest,
     error::ErrorKind,
-    reply::{Progress, Reply, ReplyMeta},
+    reply::{CompletionReply, Progress, Reply},
 };
 
 /// A request that is with an engine, as one job for each answer.
 pub(crate) struct Answering {
     jobs: Vec<Pending>,
-    reply: Reply,
+    reply: Told,
     /// Holds the model too, so that its engine lives as long as the request, whatever a reload does.
     record: Record,
+}
+
+/// The reply of a request, by its shape.
+pub(super) enum Told {
+    /// A message, or the answer to a count.
+    Chat(Reply),
+    /// A text completion.
+    Completion(CompletionReply),
+}
+
+impl Told {
+    fn is_streaming(&self) -> bool {
+        match self {
+            Self::Chat(reply) => reply.is_streaming(),
+            Self::Completion(reply) => reply.is_streaming(),
+        }
+    }
+
+    fn held(&self) -> usize {
+        match self {
+            Self::Chat(reply) => reply.held(),
+            Self::Completion(reply) => reply.held(),
+        }
+    }
+
+    fn keep_alive(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Chat(reply) => reply.keep_alive(out),
+            Self::Completion(reply) => reply.keep_alive(out),
+        }
+    }
 }
 
 /// A job of a request.
@@ -38,12 +69,8 @@ impl Pending {
 }
 
 impl Answering {
-    pub(super) fn new(jobs: Vec<Pending>, meta: ReplyMeta, record: Record) -> Self {
-        Self {
-            jobs,
-            reply: Reply::new(meta),
-            record,
-        }
+    pub(super) fn new(jobs: Vec<Pending>, reply: Told, record: Record) -> Self {
+        Self { jobs, reply, record }
     }
 
     /// The tickets of the jobs that are not over.
@@ -71,7 +98,10 @@ impl Answering {
         }
         let (before, streaming) = (out.len(), self.reply.is_streaming());
         let (ids, date) = local.ids_and_date();
-        let progress = self.reply.on(choice, event, ids, date, out);
+        let progress = match &mut self.reply {
+            Told::Chat(reply) => reply.on(choice, event, ids, date, out),
+            Told::Completion(reply) => reply.on(choice, event, date, out),
+        };
         self.record.bytes_out += (out.len() - before) as u64;
         let reusable = match progress {
             Progress::More => return None,
@@ -92,10 +122,12 @@ impl Answering {
         Some(reusable)
     }
 
-    /// About how many bytes it holds: the request, which the engine has as text for each job, and answers that are told
-    /// at once.
+    /// About how many bytes it holds: the request, whose prompts the engine has as text for each answer to them, and
+    /// answers that are told at once.
     pub(crate) fn held(&self) -> usize {
-        size_of::<Self>() + self.record.bytes_in as usize * self.jobs.len() + self.reply.held()
+        let each = self.record.generation.as_ref().map_or(1, |it| it.answers_each);
+        let copies = each.min(self.jobs.len());
+        size_of::<Self>() + self.record.bytes_in as usize * copies + self.reply.held()
     }
 
     /// Nothing has left for a while: a stream gets a sign of life, so that no proxy takes it for dead.

@@ -54,6 +54,8 @@ pub(crate) struct Generation {
     submitted: Duration,
     /// By answer; it grows with the first event of each.
     answers: Vec<Answer>,
+    /// How many answers in a row have one prompt.
+    pub(crate) answers_each: usize,
     pub(crate) queued: Option<Duration>,
     pub(crate) first_token: Option<Duration>,
     pub(crate) input_tokens: u32,
@@ -79,6 +81,7 @@ impl Generation {
             worker,
             submitted: now,
             answers: Vec::new(),
+            answers_each: usize::MAX,
             queued: None,
             first_token: None,
             input_tokens: 0,
@@ -104,10 +107,10 @@ impl Generation {
             } => {
                 self.answers[choice].started = Some(mail.at);
                 self.cells().queue.observe(nanos(*queued));
-                // Several answers have one prompt.
-                if self.queued.is_none() {
-                    self.queued = Some(*queued);
-                    self.input_tokens = *input_tokens;
+                self.queued.get_or_insert(*queued);
+                // Several answers have one prompt; it is counted with the first of them.
+                if choice.is_multiple_of(self.answers_each) {
+                    self.input_tokens += *input_tokens;
                     let cells = self.cells();
                     cells.prompt_tokens.add(u64::from(*input_tokens));
                     cells.cached_tokens.add(u64::from(*cached_tokens));
