@@ -21,7 +21,8 @@ use crate::{
     admission::Admission,
     calls::split::Piece,
     extent::Extent,
-    job::{Event, Mail},
+    job::{Event, Mail, Part},
+    mask::Helper,
     memory::Memory,
     ort_sys::{ALL_ROWS, Bound, Rows, SysError},
     outbox::Outbox,
@@ -122,6 +123,7 @@ pub(crate) struct Batch<S> {
     prefilling: Option<(usize, Sequence)>,
     ready: VecDeque<Sequence>,
     sampler: Sampler,
+    masks: Helper,
     /// Words of a mask that is made for one draw.
     words: Vec<u32>,
     outbox: Outbox,
@@ -168,6 +170,7 @@ impl<S: Steps> Batch<S> {
             prefilling: None,
             ready: VecDeque::new(),
             sampler: Sampler::default(),
+            masks: Helper::default(),
             words: Vec::new(),
             outbox,
             shared,
@@ -382,9 +385,13 @@ impl<S: Steps> Batch<S> {
         self.tokens.extend(self.rows.iter().map(|row| row.next));
         self.lengths.clear();
         self.lengths.extend(self.rows.iter().map(|row| row.computed as u32));
+        self.masks.begin(self.rows.iter_mut().map(|row| &mut row.guide));
         let begun = Instant::now();
         let result = self.steps.decode(&self.tokens, &self.lengths);
         self.run_time += begun.elapsed();
+        let times = self.masks.finish(self.rows.iter_mut().map(|row| &mut row.guide));
+        add_time(&self.shared.counters.mask_nanos, times.masks);
+        add_time(&self.shared.counters.mask_wait_nanos, times.wait);
         let logits = match result {
             Ok(logits) => logits,
             Err(error) => {
@@ -661,10 +668,18 @@ fn begin(sequence: &mut Sequence, drawn: Option<Drawn>, rules: &Rules, outbox: &
 
 /// One more token of a sequence: sends what it brought, and marks the sequence over if it ends.
 fn advance(sequence: &mut Sequence, drawn: Option<Drawn>, rules: &Rules, outbox: &mut Outbox, shared: &Shared) {
+    if let Some(refusal) = sequence.guide.as_ref().and_then(|guide| guide.fault()) {
+        let reason = refusal.0.clone();
+        let part = Part::Form;
+        close(sequence, Event::Refused { part, reason }, outbox, shared);
+        add(&shared.counters.refused, 1);
+        return;
+    }
     let Some(drawn) = drawn else {
         fail(sequence, sequence.why_none(), outbox, shared);
         return;
     };
+    add(&shared.counters.masked_tokens, usize::from(sequence.guide.is_some()));
     let mut progress = sequence.take(drawn, rules);
     let first = std::mem::take(&mut progress.text);
     let first = (!first.is_empty()).then_some(Piece::Text(first));

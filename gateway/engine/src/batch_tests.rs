@@ -252,7 +252,7 @@ impl Bench {
             max_tokens: Some(max_tokens),
             ..Generate::new(Prompt::Tokens(prompt.to_vec()))
         };
-        let sequence = Sequence::new(address, prompt.to_vec(), request, stream);
+        let sequence = Sequence::new(address, prompt.to_vec(), request, stream, None);
         self.batch.push(sequence);
         handle
     }

@@ -17,6 +17,7 @@ use crate::{
     batch::{Batch, Shared, Steps},
     extent::Extent,
     job::{Job, JobHandle, Mailbox, Rejected, Submit},
+    mask::Masks,
     model::Model,
     ort_sys::{Bound, Cache},
     outbox::Outbox,
@@ -160,6 +161,7 @@ impl Engine {
             block,
             blocks: capacity / block,
         };
+        let masks = Arc::new(Masks::new(&prompts, &ends).map_err(system)?);
         let bound = Bound::new(session, dimensions, extent, cache).map_err(|error| system(error.to_string()))?;
         let rules = Rules {
             ends,
@@ -182,6 +184,7 @@ impl Engine {
         let preparer = Preparer {
             longest: prompts.vocabulary().text().longest(),
             prompts,
+            masks,
             context,
             vocabulary: info.vocabulary,
             admission: Arc::clone(&admission),

@@ -19,6 +19,7 @@ mod history;
 mod job;
 mod kv;
 mod logprob;
+mod mask;
 mod memory;
 mod model;
 #[allow(unsafe_code)]

@@ -15,6 +15,7 @@ use crate::{
     admission::Admission,
     calls::{self, split::Splitter},
     job::{Conversation, Echo, Event, Form, Generate, Job, JobKind, Mail, Part, Prompt, Tools},
+    mask::{Guide, Masks, Strictness},
     model::{Encoded, Prompts, TextStream},
     sequence::{Address, Sequence},
     stats::{Counters, add},
@@ -53,6 +54,7 @@ pub(crate) enum Inbox {
 #[derive(Clone)]
 pub(crate) struct Preparer {
     pub(crate) prompts: Arc<Prompts>,
+    pub(crate) masks: Arc<Masks>,
     pub(crate) context: usize,
     /// Ids of tokens are below this.
     pub(crate) vocabulary: usize,
@@ -204,8 +206,9 @@ impl Preparer {
             };
             return Err(self.refused(part, reason.into()));
         }
+        let guide = self.guide(&request)?;
         let (stream, echo) = self.behind(given, &prompt, request.echo);
-        let mut sequence = Sequence::new(address, prompt.ids, request, stream);
+        let mut sequence = Sequence::new(address, prompt.ids, request, stream, guide);
         sequence.splitter = splitter;
         sequence.echo = echo;
         Ok(Box::new(sequence))
@@ -254,8 +257,28 @@ impl Preparer {
 
     /// The form of an answer that may call these tools, if any may be called; `form` is that of its text.
     fn form_of_calls(&self, tools: &Tools, form: &Form) -> Result<Option<Form>, Event> {
+        if calls::may_call(tools) {
+            self.check_schemas(tools)?;
+        }
         let form = calls::form(tools, self.prompts.format(), form);
         form.map_err(|(part, reason)| self.refused(part, reason))
+    }
+
+    /// Refuses a tool whose arguments cannot be guaranteed, by its own number: in the form of a whole answer it could not be
+    /// told from the others.
+    fn check_schemas(&self, tools: &Tools) -> Result<(), Event> {
+        for (index, tool) in tools.list.iter().enumerate() {
+            let strictness = if tool.strict {
+                Strictness::Strict
+            } else {
+                Strictness::Lenient
+            };
+            let schema = calls::grammar::parameters(tool).map_err(|reason| self.refused(Part::Tool(index), reason))?;
+            let schema = Form::Schema(serde_json::Value::Object(schema).to_string());
+            let compiled = self.masks.compile(&schema, strictness);
+            compiled.map_err(|refusal| self.refused(Part::Tool(index), refusal.0))?;
+        }
+        Ok(())
     }
 
     /// What takes calls of these tools out of an answer, if any may be made.
@@ -263,6 +286,20 @@ impl Preparer {
         let format = self.prompts.format();
         let names = || tools.list.iter().map(|tool| tool.name.clone()).collect();
         calls::may_call(tools).then(|| Splitter::new(format.style, format.open, names()))
+    }
+
+    /// What binds the answer, with the first mask.
+    fn guide(&self, request: &Generate) -> Result<Option<Box<Guide>>, Event> {
+        let compiled = self.masks.compile(&request.form, Strictness::Strict);
+        let Some(form) = compiled.map_err(|refusal| self.refused(Part::Form, refusal.0))? else {
+            return Ok(None);
+        };
+        let mut guide = Box::new(Guide::new(Some(&form)));
+        guide.compute();
+        match guide.fault() {
+            Some(refusal) => Err(self.refused(Part::Form, refusal.0.clone())),
+            None => Ok(Some(guide)),
+        }
     }
 }
 
@@ -307,8 +344,10 @@ mod tests {
         handles.remove(0);
         drop(jobs);
         stop(&admission);
+        let prompts = Arc::new(byte_prompts());
         let preparer = Preparer {
-            prompts: Arc::new(byte_prompts()),
+            masks: Arc::new(Masks::new(&prompts, &[0]).expect("a small vocabulary")),
+            prompts,
             context: 100,
             vocabulary: 300,
             longest: 1,
@@ -361,9 +400,12 @@ mod tests {
 
     #[test]
     fn ids_that_no_token_has_are_refused() {
+        let prompts = Arc::new(byte_prompts());
+        let masks = Arc::new(Masks::new(&prompts, &[0]).expect("a small vocabulary"));
         let preparer = |vocabulary| Preparer {
             vocabulary,
-            prompts: Arc::new(byte_prompts()),
+            prompts: Arc::clone(&prompts),
+            masks: Arc::clone(&masks),
             context: 1000,
             longest: 1,
             admission: Arc::new(Admission::new(1, 1)),

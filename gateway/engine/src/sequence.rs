@@ -17,6 +17,7 @@ use crate::{
     history::History,
     job::{Echo, Finish, Generate, Logprob, Ticket, Usage},
     logprob,
+    mask::Guide,
     model::{TextStream, TextTable},
     sample::Sampler,
     stop::Stops,
@@ -80,6 +81,8 @@ pub(crate) struct Sequence {
     pub(crate) waiting_text: Option<u64>,
     /// Of the prompt, to be told before the answer.
     pub(crate) echo: Option<String>,
+    /// What binds its tokens.
+    pub(crate) guide: Option<Box<Guide>>,
     /// Takes calls of tools out of the text, if any may be made.
     pub(crate) splitter: Option<Splitter>,
     /// Of the prompt's tokens, while they are gathered.
@@ -124,7 +127,13 @@ pub(crate) struct Progress {
 }
 
 impl Sequence {
-    pub(crate) fn new(address: Address, prompt: Vec<u32>, mut request: Generate, stream: TextStream) -> Self {
+    pub(crate) fn new(
+        address: Address,
+        prompt: Vec<u32>,
+        mut request: Generate,
+        stream: TextStream,
+        guide: Option<Box<Guide>>,
+    ) -> Self {
         let stops = Stops::new(std::mem::take(&mut request.stop));
         let history = History::new(&request.sampling, &prompt);
         Self {
@@ -140,6 +149,7 @@ impl Sequence {
             cached: 0,
             waiting_text: None,
             echo: None,
+            guide,
             splitter: None,
             prompt_logprobs: Vec::new(),
             answer: Vec::new(),
@@ -202,7 +212,8 @@ impl Sequence {
         sampler: &mut Sampler,
         words: &mut Vec<u32>,
     ) -> Option<Drawn> {
-        let mask = self.mask(None, logits.len(), rules, words);
+        let constraint = self.guide.as_ref().and_then(|guide| guide.mask());
+        let mask = self.mask(constraint, logits.len(), rules, words);
         let index = self.answer.len() as u64;
         let token = sampler.draw(logits, mask, &self.request.sampling, &self.history, index)?;
         let of = |top| logprob::of(logits, token, top as usize, &rules.text);
@@ -258,7 +269,8 @@ impl Sequence {
     pub(crate) fn take(&mut self, drawn: Drawn, rules: &Rules) -> Progress {
         let mut progress = Progress::default();
         let token = drawn.token;
-        if rules.ends.contains(&token) && !self.request.ignore_eos {
+        // A form that is complete ends with the model's turn, whatever is asked for.
+        if rules.ends.contains(&token) && (!self.request.ignore_eos || self.guide.is_some()) {
             progress.finish = Some(self.end(Finish::EndOfTurn, &mut progress.text));
         } else if self.request.stop_tokens.contains(&token) {
             progress.finish = Some(self.end(Finish::StopToken(token), &mut progress.text));
@@ -291,8 +303,10 @@ impl Sequence {
             out.push_str(&self.decoded);
             None
         };
+        let complete = self.guide.as_mut().is_some_and(|guide| guide.commit(drawn.token));
         match stopped {
             Some(text) => Some(Finish::Stop(text)),
+            None if complete => Some(self.end(Finish::EndOfTurn, out)),
             None if self.request.max_tokens == Some(self.generated()) => Some(self.end(Finish::MaxTokens, out)),
             None if self.prompt.len() + self.answer.len() >= rules.context => Some(self.end(Finish::ContextFull, out)),
             None => None,

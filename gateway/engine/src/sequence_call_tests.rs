@@ -30,7 +30,7 @@ fn told(text: &str, stop: &[&str], calls: bool) -> (Vec<Piece>, u32, Option<Fini
         stop: stop.iter().map(|&text| text.into()).collect(),
         ..Generate::new(Prompt::Tokens(vec![0]))
     };
-    let mut sequence = Sequence::new(address, vec![0], request, vocabulary.text().stream(false));
+    let mut sequence = Sequence::new(address, vec![0], request, vocabulary.text().stream(false), None);
     sequence.splitter = calls.then(|| Splitter::new(Style::Hermes, None, vec!["now".into()]));
     let (mut pieces, mut counted): (Vec<Piece>, u32) = (Vec::new(), 0);
     for token in tokens {

@@ -28,7 +28,7 @@ fn sequence(request: Generate) -> Sequence {
         deadline: None,
     };
     let stream = rules().text.stream(false);
-    Sequence::new(address, vec![1, 2], request, stream)
+    Sequence::new(address, vec![1, 2], request, stream, None)
 }
 
 fn request() -> Generate {

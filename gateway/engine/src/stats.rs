@@ -90,6 +90,12 @@ pub struct Stats {
     pub run_time: Duration,
     /// Time for drawing tokens.
     pub sample_time: Duration,
+    /// Time for masks, most of it while the model runs.
+    pub mask_time: Duration,
+    /// By which masks were later than the model.
+    pub mask_wait: Duration,
+    /// Tokens drawn under a mask.
+    pub masked_tokens: u64,
     /// The rest of the steps: text, mail, moves, bookkeeping.
     pub own_time: Duration,
     /// Whole steps.
@@ -126,6 +132,9 @@ pub(crate) struct Counters {
     pub(crate) kv_capacity: AtomicU64,
     pub(crate) run_nanos: AtomicU64,
     pub(crate) sample_nanos: AtomicU64,
+    pub(crate) mask_nanos: AtomicU64,
+    pub(crate) mask_wait_nanos: AtomicU64,
+    pub(crate) masked_tokens: AtomicU64,
     pub(crate) own_nanos: AtomicU64,
     pub(crate) step_time: AtomicHistogram,
     pub(crate) queue_time: AtomicHistogram,
@@ -201,6 +210,9 @@ impl Counters {
             kv_capacity: read(&self.kv_capacity),
             run_time: time(&self.run_nanos),
             sample_time: time(&self.sample_nanos),
+            mask_time: time(&self.mask_nanos),
+            mask_wait: time(&self.mask_wait_nanos),
+            masked_tokens: read(&self.masked_tokens),
             own_time: time(&self.own_nanos),
             step_time: self.step_time.snapshot(),
             queue_time: self.queue_time.snapshot(),

@@ -32,7 +32,6 @@ use self::{
     config::{ModelConfig, TokenizerConfig},
     problem::{read, read_optional},
     template::Template,
-    vocabulary::Vocabulary,
 };
 
 pub use self::problem::Problem;
@@ -40,6 +39,7 @@ pub(crate) use self::{
     prompt::{Encoded, Prompts},
     template::PythonStyle,
     text::{TextStream, TextTable},
+    vocabulary::Vocabulary,
 };
 
 /// On what a model runs.

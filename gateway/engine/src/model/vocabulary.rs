@@ -137,6 +137,21 @@ impl Vocabulary {
         &self.controls
     }
 
+    /// The spelling of a control token; `None` for every other.
+    pub(crate) fn control(&self, id: u32) -> Option<&str> {
+        let index = self.controls.binary_search_by_key(&id, |control| control.id).ok()?;
+        Some(&self.controls[index].spelling)
+    }
+
+    /// The ids of a text by itself; none if the tokenizer refuses it.
+    pub(crate) fn plain(&self, text: &str) -> Vec<u32> {
+        let mut ids = Vec::new();
+        if self.encode(&[text], &mut ids).is_err() {
+            ids.clear();
+        }
+        ids
+    }
+
     /// How a token is spelled.
     pub(super) fn spelling(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)

@@ -3,6 +3,7 @@
 mod batching;
 mod damage;
 mod drawing;
+mod forms;
 mod prompts;
 mod service;
 mod skip;

@@ -1,0 +1,95 @@
+//! What binds one answer: where it is in its grammar, and which tokens may come next.
+//!
+//! It belongs to one answer and shares no state with another. Invariant: a mask holds exactly the tokens that the form
+//! and the safety rules allow together, whenever and on whatever thread it is computed; it is never empty: that is a
+//! fault, which ends the answer.
+
+use llguidance::{Matcher, api::StopReason, toktrie::SimpleVob};
+
+use super::{Compiled, Refusal};
+
+/// The constraints of one answer.
+pub(crate) struct Guide {
+    form: Option<Matcher>,
+    /// For the next token, once it is computed; `None`: every token is allowed.
+    mask: Option<SimpleVob>,
+    is_computed: bool,
+    fault: Option<Refusal>,
+}
+
+impl Guide {
+    /// At the start of an answer.
+    pub(crate) fn new(form: Option<&Compiled>) -> Self {
+        Self {
+            form: form.map(Compiled::matcher),
+            mask: None,
+            is_computed: false,
+            fault: None,
+        }
+    }
+
+    /// Whether there is a mask to compute before the next token.
+    pub(crate) fn wants_mask(&self) -> bool {
+        !self.is_computed && self.fault.is_none() && self.form.is_some()
+    }
+
+    /// Computes the mask of the next token, if that is not done.
+    pub(crate) fn compute(&mut self) {
+        if self.is_computed || self.fault.is_some() {
+            return;
+        }
+        self.is_computed = true;
+        match self.allowed() {
+            Ok(mask) => self.mask = mask,
+            Err(refusal) => self.fault = Some(refusal),
+        }
+    }
+
+    fn allowed(&mut self) -> Result<Option<SimpleVob>, Refusal> {
+        let Some(form) = &mut self.form else {
+            return Ok(None);
+        };
+        let mask = form.compute_mask_or_eos().map_err(|_| stuck(form.stop_reason()))?;
+        Ok(Some(mask))
+    }
+
+    /// One bit for each token that may come next, from the lowest bit of the first word; `None`: every token. Only after
+    /// [`Guide::compute`].
+    pub(crate) fn mask(&self) -> Option<&[u32]> {
+        debug_assert!(
+            self.is_computed || self.fault.is_some(),
+            "a mask is computed before it is used"
+        );
+        self.mask.as_ref().map(SimpleVob::as_slice)
+    }
+
+    /// Why the answer cannot go on.
+    pub(crate) fn fault(&self) -> Option<&Refusal> {
+        self.fault.as_ref()
+    }
+
+    /// Takes the token that was drawn, no end token. True: the form is complete and nothing can follow.
+    pub(crate) fn commit(&mut self, token: u32) -> bool {
+        self.is_computed = false;
+        self.mask = None;
+        let Some(form) = &mut self.form else {
+            return false;
+        };
+        if form.consume_token(token).is_err() {
+            self.fault = Some(stuck(form.stop_reason()));
+            return false;
+        }
+        form.is_stopped() && form.stop_reason().is_ok()
+    }
+}
+
+/// What a matcher that can go no further means for the client.
+fn stuck(reason: StopReason) -> Refusal {
+    Refusal::new(match reason {
+        StopReason::LexerTooComplex | StopReason::ParserTooComplex => {
+            "the form is too complex to be followed from here: make it simpler"
+        }
+        StopReason::NoExtensionBias => "no token of this model's vocabulary fits the form here",
+        _ => "the form cannot be followed from here",
+    })
+}
