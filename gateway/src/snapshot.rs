@@ -90,8 +90,13 @@ impl ServedModel {
                 rejected: stats.rejected,
                 run_nanos: nanos(stats.run_time),
                 own_nanos: nanos(stats.own_time),
+                mask_nanos: nanos(stats.mask_time),
+                mask_wait_nanos: nanos(stats.mask_wait),
+                masked_tokens: stats.masked_tokens,
+                safety_rejections: stats.safety_rejections,
             },
             cells: &self.metrics,
+            rules: self.engine.rules_fired(),
         }
     }
 }
@@ -100,10 +105,19 @@ impl ServedModel {
 pub trait Engines: Submit {
     /// The numbers of this moment.
     fn stats(&self) -> Stats;
+
+    /// How often each safety rule has bound an answer, by its name.
+    fn rules_fired(&self) -> Vec<(Arc<str>, u64)> {
+        Vec::new()
+    }
 }
 
 impl Engines for Engine {
     fn stats(&self) -> Stats {
         Self::stats(self)
+    }
+
+    fn rules_fired(&self) -> Vec<(Arc<str>, u64)> {
+        Self::rules_fired(self)
     }
 }

@@ -3,7 +3,7 @@
 # the counters that guide libFuzzer and checks of arithmetic, everything else stays as it is built for the tests. These
 # passes are LLVM's own, so the stable compiler has them.
 case " $* " in
-*" --crate-name zerohop "* | *" --crate-name zerohop_simd "* | *" --crate-name zerohop_fuzz "* | *" --crate-name fuzz "*)
+*" --crate-name zerohop "* | *" --crate-name zerohop_simd "* | *" --crate-name zerohop_engine "* | *" --crate-name zerohop_fuzz "* | *" --crate-name fuzz "*)
     exec "$@" -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
         -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
         -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks

@@ -14,5 +14,6 @@ mod protocol;
 mod readers;
 mod refusals;
 mod reload;
+mod safety;
 mod wire;
 mod zero_copy;

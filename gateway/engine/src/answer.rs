@@ -13,6 +13,7 @@ use std::{
 use crate::{
     engine::{Engine, EngineConfig, StartError},
     job::{Event, Finish, Generate, Job, JobKind, Rejected, Submit, Ticket, Usage, mailbox},
+    mask::{RuleError, RuleFile},
     model::Model,
 };
 
@@ -22,6 +23,9 @@ pub enum AnswerError {
     /// The engine did not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The safety rules do not fit the model.
+    #[error(transparent)]
+    Rules(#[from] RuleError),
     /// The engine did not take the job.
     #[error(transparent)]
     Rejected(#[from] Rejected),
@@ -41,13 +45,14 @@ pub enum AnswerError {
     Failed(String),
 }
 
-/// Generates one answer and returns when it is complete. `on_text` gets each piece as it comes.
+/// Generates one answer under these safety rules and returns when it is complete. `on_text` gets each piece as it comes.
 ///
 /// # Errors
 /// [`AnswerError`].
 pub fn answer(
     model: Model,
     config: &EngineConfig,
+    rules: Option<&RuleFile>,
     request: Generate,
     mut on_text: impl FnMut(&str),
 ) -> Result<(Finish, Usage), AnswerError> {
@@ -60,6 +65,9 @@ pub fn answer(
     };
     let (mailbox, mut mail) = mailbox(64, Box::new(wake));
     let engine = Engine::start(model, config, vec![mailbox])?;
+    if let Some(rules) = rules {
+        engine.use_rules(Some(engine.compile_rules(rules)?));
+    }
     let _handle = engine.submit(Job {
         ticket: Ticket(0),
         mailbox: 0,

@@ -21,7 +21,7 @@ use crate::{
     admission::Admission,
     calls::split::Piece,
     extent::Extent,
-    job::{Event, Mail, Part},
+    job::{Event, Mail},
     mask::Helper,
     memory::Memory,
     ort_sys::{ALL_ROWS, Bound, Rows, SysError},
@@ -669,17 +669,16 @@ fn begin(sequence: &mut Sequence, drawn: Option<Drawn>, rules: &Rules, outbox: &
 /// One more token of a sequence: sends what it brought, and marks the sequence over if it ends.
 fn advance(sequence: &mut Sequence, drawn: Option<Drawn>, rules: &Rules, outbox: &mut Outbox, shared: &Shared) {
     if let Some(refusal) = sequence.guide.as_ref().and_then(|guide| guide.fault()) {
-        let reason = refusal.0.clone();
-        let part = Part::Form;
-        close(sequence, Event::Refused { part, reason }, outbox, shared);
-        add(&shared.counters.refused, 1);
+        let event = refusal.event(&sequence.request);
+        refusal.count(&shared.counters);
+        close(sequence, event, outbox, shared);
         return;
     }
     let Some(drawn) = drawn else {
         fail(sequence, sequence.why_none(), outbox, shared);
         return;
     };
-    add(&shared.counters.masked_tokens, usize::from(sequence.guide.is_some()));
+    add(&shared.counters.masked_tokens, usize::from(sequence.is_masked()));
     let mut progress = sequence.take(drawn, rules);
     let first = std::mem::take(&mut progress.text);
     let first = (!first.is_empty()).then_some(Piece::Text(first));

@@ -17,7 +17,7 @@ use crate::{
     batch::{Batch, Shared, Steps},
     extent::Extent,
     job::{Job, JobHandle, Mailbox, Rejected, Submit},
-    mask::Masks,
+    mask::{ActiveRules, Masks, RuleError, RuleFile, RuleSet},
     model::Model,
     ort_sys::{Bound, Cache},
     outbox::Outbox,
@@ -111,6 +111,8 @@ pub struct Engine {
     admission: Arc<Admission>,
     counters: Arc<Counters>,
     mailboxes: usize,
+    masks: Arc<Masks>,
+    rules: Arc<ActiveRules>,
     /// Taken away by `close`, so that nothing can come in after it.
     jobs: RwLock<Option<Sender<Accepted>>>,
     inbox: Sender<Inbox>,
@@ -184,7 +186,8 @@ impl Engine {
         let preparer = Preparer {
             longest: prompts.vocabulary().text().longest(),
             prompts,
-            masks,
+            masks: Arc::clone(&masks),
+            rules: Arc::default(),
             context,
             vocabulary: info.vocabulary,
             admission: Arc::clone(&admission),
@@ -195,6 +198,8 @@ impl Engine {
         let engine = Self {
             info,
             mailboxes,
+            masks,
+            rules: Arc::clone(&preparer.rules),
             jobs: RwLock::new(Some(jobs)),
             inbox,
             threads: Mutex::default(),
@@ -235,6 +240,26 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.counters.snapshot(&self.admission)
+    }
+
+    /// Makes safety rules ready for this model, and changes nothing yet.
+    ///
+    /// # Errors
+    /// The first rule that does not fit this model.
+    pub fn compile_rules(&self, file: &RuleFile) -> Result<Arc<RuleSet>, RuleError> {
+        self.rules.compile(file, &self.masks)
+    }
+
+    /// Makes these the safety rules of every job that is prepared from now on; `None`: no rules. Running answers keep
+    /// those that they began with.
+    pub fn use_rules(&self, rules: Option<Arc<RuleSet>>) {
+        self.rules.replace(rules);
+    }
+
+    /// How often each safety rule has bound an answer, by its name, those of former files included.
+    #[must_use]
+    pub fn rules_fired(&self) -> Vec<(Arc<str>, u64)> {
+        self.rules.fired()
     }
 
     /// Whether it takes jobs.

@@ -40,6 +40,10 @@ pub use job::{
     Conversation, Echo, Embed, Event, Finish, Form, Generate, Input, Job, JobHandle, JobKind, Logprob, Mail, Mailbox,
     Message, Part, Prompt, Rejected, Role, Sampling, Submit, Ticket, Tool, ToolCall, ToolChoice, Tools, Usage, mailbox,
 };
+pub use mask::{
+    Allow, Fired, Grammars, Lint, MAX_RULES, MAX_TRIGGER, Rule, RuleError, RuleFile, RuleSet, TextClass, TextSet, Walk,
+    Warning, When,
+};
 pub use model::{Model, ModelOptions, Problem, Provider, Report, inspect};
 pub use runtime::{FoundBy, OLDEST_MINOR, Runtime, RuntimeError};
 pub use stats::{BUCKETS, Histogram, Stats};

@@ -15,7 +15,7 @@ use crate::{
     admission::Admission,
     calls::{self, split::Splitter},
     job::{Conversation, Echo, Event, Form, Generate, Job, JobKind, Mail, Part, Prompt, Tools},
-    mask::{Guide, Masks, Strictness},
+    mask::{ActiveRules, Guide, Masks, Refusal, Strictness},
     model::{Encoded, Prompts, TextStream},
     sequence::{Address, Sequence},
     stats::{Counters, add},
@@ -55,6 +55,7 @@ pub(crate) enum Inbox {
 pub(crate) struct Preparer {
     pub(crate) prompts: Arc<Prompts>,
     pub(crate) masks: Arc<Masks>,
+    pub(crate) rules: Arc<ActiveRules>,
     pub(crate) context: usize,
     /// Ids of tokens are below this.
     pub(crate) vocabulary: usize,
@@ -276,7 +277,7 @@ impl Preparer {
             let schema = calls::grammar::parameters(tool).map_err(|reason| self.refused(Part::Tool(index), reason))?;
             let schema = Form::Schema(serde_json::Value::Object(schema).to_string());
             let compiled = self.masks.compile(&schema, strictness);
-            compiled.map_err(|refusal| self.refused(Part::Tool(index), refusal.0))?;
+            compiled.map_err(|refusal| self.refused(Part::Tool(index), refusal.reason))?;
         }
         Ok(())
     }
@@ -290,14 +291,23 @@ impl Preparer {
 
     /// What binds the answer, with the first mask.
     fn guide(&self, request: &Generate) -> Result<Option<Box<Guide>>, Event> {
-        let compiled = self.masks.compile(&request.form, Strictness::Strict);
-        let Some(form) = compiled.map_err(|refusal| self.refused(Part::Form, refusal.0))? else {
-            return Ok(None);
+        let refused = |refusal: &Refusal| {
+            refusal.count(&self.counters);
+            refusal.event(request)
         };
-        let mut guide = Box::new(Guide::new(Some(&form)));
+        let form = self
+            .masks
+            .compile(&request.form, Strictness::Strict)
+            .map_err(|refusal| refused(&refusal))?;
+        let rules = self.rules.get();
+        if form.is_none() && rules.is_none() {
+            return Ok(None);
+        }
+        let watch = rules.map(|rules| rules.watch(&request.prompt));
+        let mut guide = Box::new(Guide::new(form.as_deref(), watch));
         guide.compute();
         match guide.fault() {
-            Some(refusal) => Err(self.refused(Part::Form, refusal.0.clone())),
+            Some(refusal) => Err(refused(refusal)),
             None => Ok(Some(guide)),
         }
     }
@@ -347,6 +357,7 @@ mod tests {
         let prompts = Arc::new(byte_prompts());
         let preparer = Preparer {
             masks: Arc::new(Masks::new(&prompts, &[0]).expect("a small vocabulary")),
+            rules: Arc::default(),
             prompts,
             context: 100,
             vocabulary: 300,
@@ -404,6 +415,7 @@ mod tests {
         let masks = Arc::new(Masks::new(&prompts, &[0]).expect("a small vocabulary"));
         let preparer = |vocabulary| Preparer {
             vocabulary,
+            rules: Arc::default(),
             prompts: Arc::clone(&prompts),
             masks: Arc::clone(&masks),
             context: 1000,

@@ -265,12 +265,17 @@ impl Sequence {
         self.generated() >= self.request.min_tokens
     }
 
+    /// Whether a form or a rule binds the next token.
+    pub(crate) fn is_masked(&self) -> bool {
+        self.guide.as_ref().is_some_and(|guide| guide.is_masked())
+    }
+
     /// Takes the next token of the answer.
     pub(crate) fn take(&mut self, drawn: Drawn, rules: &Rules) -> Progress {
         let mut progress = Progress::default();
         let token = drawn.token;
         // A form that is complete ends with the model's turn, whatever is asked for.
-        if rules.ends.contains(&token) && (!self.request.ignore_eos || self.guide.is_some()) {
+        if rules.ends.contains(&token) && (!self.request.ignore_eos || self.is_masked()) {
             progress.finish = Some(self.end(Finish::EndOfTurn, &mut progress.text));
         } else if self.request.stop_tokens.contains(&token) {
             progress.finish = Some(self.end(Finish::StopToken(token), &mut progress.text));
@@ -303,7 +308,10 @@ impl Sequence {
             out.push_str(&self.decoded);
             None
         };
-        let complete = self.guide.as_mut().is_some_and(|guide| guide.commit(drawn.token));
+        let complete = self
+            .guide
+            .as_mut()
+            .is_some_and(|guide| guide.commit(drawn.token, rules.text.get(drawn.token)));
         match stopped {
             Some(text) => Some(Finish::Stop(text)),
             None if complete => Some(self.end(Finish::EndOfTurn, out)),

@@ -96,6 +96,8 @@ pub struct Stats {
     pub mask_wait: Duration,
     /// Tokens drawn under a mask.
     pub masked_tokens: u64,
+    /// Answers that ended since a safety rule left no token.
+    pub safety_rejections: u64,
     /// The rest of the steps: text, mail, moves, bookkeeping.
     pub own_time: Duration,
     /// Whole steps.
@@ -135,6 +137,7 @@ pub(crate) struct Counters {
     pub(crate) mask_nanos: AtomicU64,
     pub(crate) mask_wait_nanos: AtomicU64,
     pub(crate) masked_tokens: AtomicU64,
+    pub(crate) safety_rejections: AtomicU64,
     pub(crate) own_nanos: AtomicU64,
     pub(crate) step_time: AtomicHistogram,
     pub(crate) queue_time: AtomicHistogram,
@@ -213,6 +216,7 @@ impl Counters {
             mask_time: time(&self.mask_nanos),
             mask_wait: time(&self.mask_wait_nanos),
             masked_tokens: read(&self.masked_tokens),
+            safety_rejections: read(&self.safety_rejections),
             own_time: time(&self.own_nanos),
             step_time: self.step_time.snapshot(),
             queue_time: self.queue_time.snapshot(),

@@ -36,6 +36,9 @@ pub(super) enum Command {
     /// Look at a model's files
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Look at safety rules
+    #[command(subcommand)]
+    Safety(SafetyCommand),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -115,6 +118,38 @@ pub(super) enum ModelCommand {
         #[command(flatten)]
         config: ConfigFile,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum SafetyCommand {
+    /// Show which rule binds the answer to a prompt, which tokens are allowed first, and what is strange about the rules
+    Check {
+        #[command(flatten)]
+        rules: RulesArgs,
+        /// What is said to the model
+        #[arg(long, short, value_name = "TEXT")]
+        prompt: String,
+    },
+    /// Show how the texts of the rules map to tokens of a model, and find dead rules
+    TokenMap {
+        #[command(flatten)]
+        rules: RulesArgs,
+        /// Only this rule, by name or by its number from 1
+        #[arg(long, value_name = "RULE")]
+        rule: Option<String>,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct RulesArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigFile,
+    /// Model, by id or alias; the first of the configuration if not given
+    #[arg(long, short, value_name = "ID")]
+    pub(super) model: Option<String>,
+    /// File of rules; without it that of the configuration
+    #[arg(long, value_name = "PATH")]
+    pub(super) rules: Option<PathBuf>,
 }
 
 /// A temperature from 0 to 2.

@@ -4,6 +4,7 @@
 //! failure of the work itself, 2 is a wrong command line, a wrong configuration or a start that did not succeed.
 
 mod args;
+mod safety;
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use std::{
 use clap::Parser;
 
 pub use args::IoChoice;
-use args::{Args, Command, ConfigCommand, ModelCommand};
+use args::{Args, Command, ConfigCommand, ModelCommand, SafetyCommand};
 
 use crate::config::{self, Config, Library, Machine, Source};
 
@@ -124,6 +125,8 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
             let config = load(&source(config.config, Vec::new()))?;
             inspect(&path, &config.engine.onnxruntime, out)
         }
+        Command::Safety(SafetyCommand::Check { rules, prompt }) => safety::check(rules, prompt, out),
+        Command::Safety(SafetyCommand::TokenMap { rules, rule }) => safety::token_map(rules, rule.as_deref(), out),
     }
 }
 

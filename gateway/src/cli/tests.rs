@@ -67,6 +67,9 @@ fn command_lines_are_taken_or_refused() {
         "config print",
         "config print --config a.yaml",
         "model inspect models/tiny",
+        "safety check --prompt x",
+        "safety check --model m --rules r.yaml --config a.yaml -p x",
+        "safety token-map --rule 1",
     ] {
         check(line, Ok(()));
     }
@@ -92,6 +95,7 @@ fn command_lines_are_taken_or_refused() {
     check("run", Err(ErrorKind::MissingRequiredArgument));
     check("config check", Err(ErrorKind::MissingRequiredArgument));
     check("config check a b", Err(ErrorKind::UnknownArgument));
+    check("safety check", Err(ErrorKind::MissingRequiredArgument));
     check("sreve", Err(ErrorKind::InvalidSubcommand));
     check("--help", Err(ErrorKind::DisplayHelp));
     check("--version", Err(ErrorKind::DisplayVersion));

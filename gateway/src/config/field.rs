@@ -221,6 +221,26 @@ impl Read for Amount {
     }
 }
 
+/// A token's number, or a set of texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum TokenItem {
+    Id(i128),
+    Text(String),
+}
+
+impl Read for TokenItem {
+    const WANTED: &'static str =
+        "a token's id, such as 17, or a set of texts in quotes, such as \"0-120\" or \"digits\"";
+
+    fn read(node: &Node, key: &str, problems: &mut Problems) -> Option<Self> {
+        match &node.value {
+            Value::Text(text) => Some(Self::Text(text.clone())),
+            Value::Whole(number) => Some(Self::Id(*number)),
+            _ => unfit(node, key, problems),
+        }
+    }
+}
+
 /// The word `auto`, or a list of numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum AutoOr<T> {

@@ -25,6 +25,8 @@ use std::{
 };
 
 pub use crate::log::Level;
+use zerohop_engine::RuleFile;
+
 pub use keys::KeyDigest;
 pub use machine::{Machine, Surroundings};
 pub use problem::{Place, Problem, Problems, Where};
@@ -43,6 +45,8 @@ pub struct Config {
     pub models: Vec<Model>,
     /// What in-process models share.
     pub engine: Engine,
+    /// Rules for answers; `None`: none.
+    pub safety: Option<Rules>,
     /// Buffers.
     pub memory: Memory,
     /// The log.
@@ -264,6 +268,34 @@ pub enum Library {
     Auto,
     /// Here, where a file was when the configuration was read.
     File(PathBuf),
+}
+
+/// Safety rules, as their file has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// The file.
+    pub path: PathBuf,
+    /// At least one.
+    pub file: Arc<RuleFile>,
+    /// Where each begins.
+    places: Arc<[Place]>,
+}
+
+impl Rules {
+    /// Reads a file of safety rules.
+    ///
+    /// # Errors
+    /// Every fault of the file.
+    pub fn load(path: &Path, surroundings: &dyn Surroundings) -> Result<Self, Problems> {
+        parse::rules(path, surroundings)
+    }
+
+    /// Where a rule begins, as messages say it: `FILE:LINE:COLUMN`.
+    #[must_use]
+    pub fn place(&self, rule: usize) -> String {
+        let Place { line, column } = self.places.get(rule).copied().unwrap_or(Place { line: 1, column: 1 });
+        format!("{}:{line}:{column}", self.path.display())
+    }
 }
 
 /// Buffers.

@@ -22,6 +22,7 @@ struct Root {
     server: Server,
     models: Vec<PrintedModel>,
     engine: Engine,
+    safety: Safety,
     tenants: Vec<PrintedTenant>,
     memory: Memory,
     logging: Logging,
@@ -84,6 +85,17 @@ struct Engine {
 }
 
 #[derive(Serialize)]
+struct Safety {
+    constraints: Constraints,
+}
+
+#[derive(Serialize)]
+struct Constraints {
+    enabled: bool,
+    rules_path: Option<String>,
+}
+
+#[derive(Serialize)]
 struct PrintedTenant {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,6 +148,12 @@ impl Root {
                 onnxruntime: match &config.engine.onnxruntime {
                     Library::Auto => "auto".into(),
                     Library::File(path) => path.display().to_string(),
+                },
+            },
+            safety: Safety {
+                constraints: Constraints {
+                    enabled: config.safety.is_some(),
+                    rules_path: config.safety.as_ref().map(|rules| rules.path.display().to_string()),
                 },
             },
             tenants: tenants.iter().map(|tenant| PrintedTenant::of(tenant, config)).collect(),

@@ -123,11 +123,23 @@ impl Problems {
         });
     }
 
+    /// Adds the faults of another file, to be told behind those of this one.
+    pub(super) fn append(&mut self, other: Self) {
+        self.list.extend(other.list);
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// `value` if there is no problem, otherwise the problems in the order of the file.
     pub(super) fn or<T>(mut self, value: Option<T>) -> Result<T, Self> {
+        let own = Arc::clone(&self.file);
         self.list.sort_by_key(|problem| match &problem.at {
-            Where::File { place, .. } => *place,
-            Where::WholeFile { .. } | Where::Argument(_) => Place::default(),
+            Where::File { name, place } => (*name != own, *place),
+            Where::WholeFile { name } => (*name != own, Place::default()),
+            Where::Argument(_) => (false, Place::default()),
         });
         match value {
             Some(value) if self.list.is_empty() => Ok(value),

@@ -4,7 +4,7 @@
 //! `later` is refused unless its value states what the product does anyway.
 
 use super::{
-    field::{Address, Amount, At, AutoOr, Field, Known, Later, Now, Read, field, join, no_field, pairs},
+    field::{Address, Amount, At, AutoOr, Field, Known, Later, Now, Read, TokenItem, field, join, no_field, pairs},
     node::Node,
     problem::Problems,
 };
@@ -54,6 +54,11 @@ macro_rules! section {
 /// Reads the whole document.
 pub(super) fn read(document: &Node, problems: &mut Problems) -> Option<Root> {
     Root::read(document, "", problems)
+}
+
+/// Reads a document of safety rules.
+pub(super) fn read_rules(document: &Node, problems: &mut Problems) -> Option<RuleDocument> {
+    RuleDocument::read(document, "", problems)
 }
 
 /// Tells every key, in order.
@@ -231,18 +236,40 @@ section! {
 }
 
 section! {
-    /// Rules for answers: none today.
+    /// Rules for answers.
     Safety { constraints: Constraints, }
     later {}
 }
 
 section! {
     /// The rules.
-    Constraints {}
-    later {
-        enabled: [Now::Is(false)],
-        rules_path: [],
+    Constraints {
+        enabled: bool,
+        rules_path: Option<String>,
     }
+    later {}
+}
+
+section! {
+    /// A file of safety rules, which is a document of its own.
+    RuleDocument { rules: Vec<At<Rule>>, }
+    later {}
+}
+
+section! {
+    /// One of its rules.
+    Rule {
+        name: String,
+        trigger: String,
+        when: String,
+        tokens: Vec<At<TokenItem>>,
+        regex: String,
+        choice: Vec<At<String>>,
+        grammar: String,
+        max_tokens: i128,
+        until: String,
+    }
+    later {}
 }
 
 section! {

@@ -9,10 +9,11 @@ use std::{
 };
 
 use proptest::prelude::*;
+use zerohop_engine::{Allow, Rule, TextClass, TextSet, When};
 
 use super::{
     Access, Backend, Config, KeyDigest, KeySource, Level, Library, LogFormat, Model, ModelPath, ModelSet, Onnx,
-    Problems, Provider, RequestMemory, Source, Surroundings, Tenant, Workers, ZeroCopy, field::Known, load,
+    Problems, Provider, RequestMemory, Rules, Source, Surroundings, Tenant, Workers, ZeroCopy, field::Known, load,
     parse::parse, raw,
 };
 
@@ -22,6 +23,10 @@ const BAD: &str = include_str!("tests/bad.txt");
 const FULL: &str = include_str!("tests/full.yaml");
 /// Every later key, each stating what the product does today.
 const LATER: &str = include_str!("tests/later.yaml");
+/// Every key of a file of safety rules.
+const RULES: &str = include_str!("tests/rules.yaml");
+/// The same form as [`BAD`].
+const BAD_RULES: &str = include_str!("tests/bad_rules.txt");
 const GUIDE: &str = include_str!("../../../docs/configuration.md");
 const FOLDER: &str = "/etc/zerohop";
 
@@ -47,6 +52,8 @@ impl Surroundings for Fake {
             Some("empty.txt") => "# none yet\n",
             Some("zerohop.yaml") => "server: {port: 80}\n",
             Some("full.yaml") => FULL,
+            Some("rules.yaml") => RULES,
+            Some("bad-rules.yaml") => "rules:\n  - {trigger: a}\n",
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
         assert!(text.len() as u64 <= limit);
@@ -148,6 +155,10 @@ server:
 models: []
 engine:
   onnxruntime: auto
+safety:
+  constraints:
+    enabled: false
+    rules_path: null
 tenants: []
 memory:
   alignment: 64
@@ -453,5 +464,122 @@ proptest! {
             prop_assert!(!problems.list().is_empty());
             prop_assert_eq!(problems.to_string().lines().count(), problems.list().len().min(51));
         }
+    }
+}
+
+/// A machine with one file.
+struct OneFile(String);
+
+impl Surroundings for OneFile {
+    fn env(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn read(&self, _: &Path, _: u64) -> io::Result<String> {
+        Ok(self.0.clone())
+    }
+
+    fn is_folder(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn is_file(&self, _: &Path) -> bool {
+        true
+    }
+
+    fn cores(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
+    fn memory(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn bad_safety_rules_get_every_line_they_deserve() {
+    let cases: Vec<&str> = BAD_RULES.split("\n--- ").skip(1).collect();
+    assert!(cases.len() >= 10, "{} cases", cases.len());
+    for case in cases {
+        let (title, body) = case.split_once('\n').expect("a case has a title");
+        let (text, wanted) = body.split_once("=>\n").unwrap_or_else(|| panic!("{title}: no answer"));
+        let answer = match Rules::load(Path::new("r.yaml"), &OneFile(text.into())) {
+            Ok(rules) => format!("accepted: {rules:?}"),
+            Err(problems) => problems.to_string(),
+        };
+        assert_eq!(answer, wanted.trim_end(), "{title}");
+    }
+}
+
+#[test]
+fn safety_rules_mean_what_they_say() {
+    let rules = good(FULL).safety.expect("they are switched on");
+    assert_eq!(rules.path, Path::new(FOLDER).join("rules.yaml"));
+    assert_eq!(rules.place(1), "/etc/zerohop/rules.yaml:5:5");
+    let rule = |name: &str, trigger: &str, allow: Allow| Rule {
+        name: name.into(),
+        trigger: trigger.into(),
+        when: When::Ends,
+        allow,
+        max_tokens: None,
+        until: None,
+    };
+    let digits = TextSet::Class(TextClass::Digits);
+    let wanted = [
+        rule(
+            "rule-1",
+            "patient age:",
+            Allow::Texts(vec![TextSet::Numbers { from: 0, to: 120 }]),
+        ),
+        Rule {
+            max_tokens: Some(16),
+            until: Some(".".into()),
+            ..rule(
+                "phone",
+                "phone number:",
+                Allow::Texts(vec![digits, TextSet::Literal("n/a".into())]),
+            )
+        },
+        rule("rule-3", "raw ids:", Allow::Ids(vec![0, 1, 2, 5])),
+        Rule {
+            when: When::Contains,
+            ..rule("rule-4", "code:", Allow::Regex("[A-Z]{3}".into()))
+        },
+        rule("rule-5", "sure?", Allow::Choice(vec!["yes".into(), "no".into()])),
+        rule(
+            "rule-6",
+            "point:",
+            Allow::Grammar("start: /[0-9]/ \",\" /[0-9]/".into()),
+        ),
+    ];
+    assert_eq!(rules.file.rules, wanted);
+    for (text, is_on) in [
+        ("", false),
+        (
+            "safety: {constraints: {enabled: false, rules_path: nowhere.yaml}}",
+            false,
+        ),
+        ("safety: {constraints: {rules_path: rules.yaml}}", true),
+        ("safety: {constraints: {rules_path: null}}", false),
+    ] {
+        assert_eq!(good(text).safety.is_some(), is_on, "{text}");
+    }
+    for (text, wanted) in [
+        (
+            "safety: {constraints: {enabled: true}}",
+            "zerohop.yaml:1:33: safety.constraints.enabled: there are no rules: add `rules_path: FILE`",
+        ),
+        (
+            "safety: {constraints: {rules_path: none.yaml}}\nlogging: {level: no}",
+            "zerohop.yaml:2:18: logging.level: \"no\" is not possible: give error, warn, info or debug\n\
+             /etc/zerohop/none.yaml: the safety rules cannot be read: entity not found",
+        ),
+        (
+            "safety: {constraints: {rules_path: bad-rules.yaml}}",
+            "/etc/zerohop/bad-rules.yaml:2:5: rules[0]: nothing says what may follow: add `tokens`, `regex`, `choice` or \
+             `grammar`",
+        ),
+    ] {
+        assert_eq!(read(text).expect_err(text).to_string(), wanted);
     }
 }

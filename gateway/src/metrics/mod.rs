@@ -5,6 +5,7 @@
 
 mod cell;
 mod labels;
+mod masks;
 mod process;
 mod render;
 mod text;
@@ -347,6 +348,14 @@ pub struct EngineGauges {
     pub run_nanos: u64,
     /// Nanoseconds that the engine's thread spent around them.
     pub own_nanos: u64,
+    /// Nanoseconds spent on masks.
+    pub mask_nanos: u64,
+    /// Nanoseconds by which masks were later than the model.
+    pub mask_wait_nanos: u64,
+    /// Tokens drawn under a mask.
+    pub masked_tokens: u64,
+    /// Answers that ended since a safety rule left no token.
+    pub safety_rejections: u64,
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{
     TOTAL, WorkerMetrics,
     cell::{Counter, Merged},
     labels::{CLASSES, DIALECTS, ERRORS, dialect_name, error_name},
-    request_cell,
+    masks, request_cell,
     text::{Kind, Text, Unit},
     vllm,
 };
@@ -48,7 +48,7 @@ pub struct Scrape<'a> {
 }
 
 /// A model and its engine.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ModelScrape<'a> {
     /// Label `model`: the name that clients use.
     pub name: &'a str,
@@ -58,6 +58,8 @@ pub struct ModelScrape<'a> {
     pub engine: EngineGauges,
     /// What each worker counts for it.
     pub cells: &'a [ModelMetrics],
+    /// Its safety rules, and how often each has bound an answer.
+    pub rules: Vec<(Arc<str>, u64)>,
 }
 
 /// Appends the document.
@@ -71,6 +73,7 @@ pub fn render(scrape: &Scrape<'_>, out: &mut Vec<u8>) {
     rings(&mut text, scrape.workers);
     engines(&mut text, scrape.models);
     answers(&mut text, scrape.models);
+    masks::render(&mut text, scrape.models);
     latencies(&mut text, scrape);
     vllm::render(&mut text, scrape);
 }
@@ -293,7 +296,7 @@ fn rings(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
     by_worker(text, workers, family, |worker| worker.io.held_sends.get());
 }
 
-fn own_labels<'a>(model: &ModelScrape<'a>) -> [(&'static str, &'a str); 2] {
+pub(super) fn own_labels<'a>(model: &ModelScrape<'a>) -> [(&'static str, &'a str); 2] {
     [("model", model.name), ("model_version", model.version)]
 }
 

@@ -211,6 +211,10 @@ fn document(region: Option<&str>) -> String {
         rejected: 7,
         run_nanos: 1_500_000_000,
         own_nanos: 250_000_000,
+        mask_nanos: 125_000_000,
+        mask_wait_nanos: 500_000,
+        masked_tokens: 70,
+        safety_rejections: 5,
     };
     let scrape = Scrape {
         common: &Common {
@@ -225,12 +229,14 @@ fn document(region: Option<&str>) -> String {
                 version: "v0",
                 engine: EngineGauges::default(),
                 cells: &[],
+                rules: Vec::new(),
             },
             ModelScrape {
                 name: "tiny",
                 version: "v1",
                 engine,
                 cells: &cells(),
+                rules: vec![("age".into(), 3)],
             },
         ],
         process: ProcessGauges {
@@ -338,6 +344,17 @@ fn counted_values_are_shown() {
         (r#"zerohop_engine_timed_out_total{model="tiny""#, 75.0),
         (r#"zerohop_tool_calls_total{model="tiny",model_version="v1""#, 6.0),
         (r#"zerohop_structured_requests_total{model="tiny""#, 2.0),
+        (r#"zerohop_masked_tokens_total{model="tiny",model_version="v1""#, 70.0),
+        (r#"safety_rejections_total{model="tiny",model_version="v1""#, 5.0),
+        (
+            r#"zerohop_mask_seconds_total{model="tiny",model_version="v1",part="compute""#,
+            0.125,
+        ),
+        (
+            r#"zerohop_mask_seconds_total{model="tiny",model_version="v1",part="wait""#,
+            0.0005,
+        ),
+        (r#"zerohop_safety_rule_fired_total{rule="age",model="tiny""#, 3.0),
         (r#"zerohop_engine_kv_used{model="tiny""#, 64.0),
         (r#"zerohop_engine_kv_capacity{model="tiny""#, 256.0),
         (r#"zerohop_engine_rejected_total{model="tiny""#, 7.0),

@@ -9,20 +9,21 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use zerohop_engine::{Engine, EngineConfig, Model, ModelOptions, Provider, Runtime};
+use zerohop_engine::{Engine, EngineConfig, Model, ModelOptions, Provider, RuleSet, Runtime};
 
 use super::{StartError, threads::Workers};
 use crate::{
     config::{self, Backend, Config, Library, Machine, ModelPath, Onnx},
     log::Log,
     metrics::ModelMetrics,
-    snapshot::ServedModel,
+    snapshot::{Engines, ServedModel},
 };
 
 /// A model and what it was made from.
 struct Entry {
     config: config::Model,
     served: Arc<ServedModel>,
+    engine: Arc<Engine>,
 }
 
 /// All models.
@@ -63,14 +64,19 @@ impl Fleet {
         let mut entries = Vec::with_capacity(config.models.len());
         for model in &config.models {
             let kept = self.entries.iter().find(|entry| same_engine(&entry.config, model));
-            let served = match kept {
-                Some(entry) => renamed(&entry.served, model),
+            let (served, engine) = match kept {
+                Some(entry) => (renamed(&entry.served, model), Arc::clone(&entry.engine)),
                 None => serve(&self.runtime, model, workers, log)?,
             };
             entries.push(Entry {
                 config: model.clone(),
                 served,
+                engine,
             });
+        }
+        let rules = rules(config.safety.as_ref(), &entries, log)?;
+        for (entry, rules) in entries.iter().zip(rules) {
+            entry.engine.use_rules(rules);
         }
         let old = std::mem::replace(&mut self.entries, entries);
         let kept = |old: &Entry| self.entries.iter().any(|new| Arc::ptr_eq(&old.served, &new.served));
@@ -129,11 +135,12 @@ fn serve(
     wanted: &config::Model,
     workers: &Workers,
     log: &Log,
-) -> Result<Arc<ServedModel>, StartError> {
+) -> Result<(Arc<ServedModel>, Arc<Engine>), StartError> {
     let Backend::Onnx(onnx) = &wanted.backend;
     let loaded = model(runtime, wanted)?;
     let engine = Engine::start(loaded, &engine_config(onnx), workers.mailboxes())
         .map_err(|error| StartError::new(format!("model {}: {error}", wanted.id)))?;
+    let engine = Arc::new(engine);
     let info = engine.info();
     log.info(format_args!(
         "model {}: version {}, {}, context {}, {} sequences at once",
@@ -142,7 +149,7 @@ fn serve(
     for note in &info.notes {
         log.warn(format_args!("model {}: {note}", wanted.id));
     }
-    Ok(Arc::new(ServedModel {
+    let served = Arc::new(ServedModel {
         id: Arc::clone(&wanted.id),
         created: SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -153,9 +160,32 @@ fn serve(
             .as_deref()
             .map_or_else(|| info.version.clone(), str::to_owned),
         deadline: wanted.deadline,
-        engine: Arc::new(engine),
+        engine: Arc::clone(&engine) as Arc<dyn Engines>,
         metrics: (0..workers.len()).map(|_| ModelMetrics::new()).collect(),
-    }))
+    });
+    Ok((served, engine))
+}
+
+/// The safety rules for each model; what is strange about them goes to the log. Nothing is in force yet.
+fn rules(rules: Option<&config::Rules>, entries: &[Entry], log: &Log) -> Result<Vec<Option<Arc<RuleSet>>>, StartError> {
+    let compile = |entry: &Entry| {
+        let Some(rules) = rules else { return Ok(None) };
+        let id = &entry.config.id;
+        let set = entry
+            .engine
+            .compile_rules(&rules.file)
+            .map_err(|error| StartError::new(format!("{}: model {id}: {error}", rules.place(error.rule))))?;
+        for lint in set.lint() {
+            let place = rules.place(lint.rule);
+            log.warn(format_args!(
+                "{place}: model {id}: rule {}: {}",
+                lint.rule + 1,
+                lint.warning
+            ));
+        }
+        Ok(Some(set))
+    };
+    entries.iter().map(compile).collect()
 }
 
 /// Whether a model of one configuration can be served by the engine of another.

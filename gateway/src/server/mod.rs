@@ -25,6 +25,7 @@ use crossbeam_channel::{Receiver, after, never, select};
 use zerohop_ring::{Backend, Choice};
 
 pub(crate) use self::fleet::runtime;
+pub(crate) use self::run::load;
 pub use self::run::run;
 use self::{
     fleet::Fleet,

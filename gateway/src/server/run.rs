@@ -19,10 +19,8 @@ use crate::{
 /// [`Failure::Start`] if the model cannot be had, [`Failure::Work`] if it fails.
 pub fn run(config: &Config, options: RunOptions, out: &mut dyn Write) -> Result<(), Failure> {
     let start = |error: super::StartError| Failure::Start(error.to_string());
-    let wanted = choose(config, options.model.as_deref())?;
+    let (wanted, model) = load(config, options.model.as_deref())?;
     let Backend::Onnx(onnx) = &wanted.backend;
-    let runtime = fleet::runtime(&config.engine.onnxruntime).map_err(start)?;
-    let model = fleet::model(&runtime, wanted).map_err(start)?;
     let seed = match options.seed {
         Some(seed) => seed,
         None => u64::from_le_bytes(*secret().map_err(start)?.first_chunk().unwrap_or(&[0; 8])),
@@ -44,15 +42,30 @@ pub fn run(config: &Config, options: RunOptions, out: &mut dyn Write) -> Result<
             written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         }
     };
+    let rules = config.safety.as_ref();
     let config = fleet::engine_config(onnx);
-    match zerohop_engine::answer(model, &config, request, on_text) {
+    let file = rules.map(|rules| &*rules.file);
+    match zerohop_engine::answer(model, &config, file, request, on_text) {
         Ok(_) => {
             written?;
             Ok(writeln!(out)?)
         }
         Err(error @ AnswerError::Start(_)) => Err(Failure::Start(format!("model {}: {error}", wanted.id))),
+        Err(AnswerError::Rules(error)) => {
+            let place = rules.map_or_else(String::new, |rules| rules.place(error.rule));
+            Err(Failure::Start(format!("{place}: model {}: {error}", wanted.id)))
+        }
         Err(error) => Err(Failure::Work(error.to_string())),
     }
+}
+
+/// Loads the model that is asked for, without an engine.
+pub(crate) fn load<'a>(config: &'a Config, name: Option<&str>) -> Result<(&'a Model, zerohop_engine::Model), Failure> {
+    let start = |error: super::StartError| Failure::Start(error.to_string());
+    let wanted = choose(config, name)?;
+    let runtime = fleet::runtime(&config.engine.onnxruntime).map_err(start)?;
+    let model = fleet::model(&runtime, wanted).map_err(start)?;
+    Ok((wanted, model))
 }
 
 /// The model that is asked for, by id or alias; the first if none is.

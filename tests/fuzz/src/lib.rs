@@ -8,6 +8,7 @@ mod body;
 mod config;
 mod head;
 mod json;
+mod masks;
 mod reply;
 mod requests;
 mod sse;
@@ -28,7 +29,7 @@ pub struct Target {
 }
 
 /// All of them; `tests/fuzz/corpus` has a folder of inputs for each.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     target("head", head::check),
     target("body", body::check_fixed),
     target("chunked", body::check_chunked),
@@ -38,6 +39,8 @@ pub const TARGETS: [Target; 9] = [
     target("sse", sse::check),
     target("reply", reply::check),
     target("config", config::check),
+    target("rules", masks::check_rules),
+    target("schema", masks::check_schema),
 ];
 
 const fn target(name: &'static str, run: fn(&[u8])) -> Target {

@@ -3,6 +3,7 @@
 //! Nothing here passes or fails by a figure. Invariant: everything that is compared was measured in one interleaved run
 //! on the same cores, and the table says how, with the spread.
 
+mod grammar;
 mod http;
 mod load;
 mod mask;
@@ -38,6 +39,10 @@ pub(crate) enum Bench {
     ///
     /// Needs Debian's package util-linux (taskset).
     Mask(mask::Options),
+    /// Masks of grammars: time a token for five schemas, over a small and a large vocabulary
+    ///
+    /// Needs Debian's package util-linux (taskset).
+    Grammar(grammar::Options),
 }
 
 /// Measures.
@@ -48,6 +53,7 @@ pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
         Bench::Zc(options) => zero_copy::bench(place, options),
         Bench::Parse(options) => parse::bench(place, options),
         Bench::Mask(options) => mask::bench(place, options),
+        Bench::Grammar(options) => grammar::bench(place, options),
     }
 }
 

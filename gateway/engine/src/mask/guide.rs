@@ -6,11 +6,12 @@
 
 use llguidance::{Matcher, api::StopReason, toktrie::SimpleVob};
 
-use super::{Compiled, Refusal};
+use super::{Compiled, Refusal, Watch};
 
 /// The constraints of one answer.
 pub(crate) struct Guide {
     form: Option<Matcher>,
+    watch: Option<Watch>,
     /// For the next token, once it is computed; `None`: every token is allowed.
     mask: Option<SimpleVob>,
     is_computed: bool,
@@ -19,9 +20,10 @@ pub(crate) struct Guide {
 
 impl Guide {
     /// At the start of an answer.
-    pub(crate) fn new(form: Option<&Compiled>) -> Self {
+    pub(crate) fn new(form: Option<&Compiled>, watch: Option<Watch>) -> Self {
         Self {
             form: form.map(Compiled::matcher),
+            watch,
             mask: None,
             is_computed: false,
             fault: None,
@@ -30,7 +32,8 @@ impl Guide {
 
     /// Whether there is a mask to compute before the next token.
     pub(crate) fn wants_mask(&self) -> bool {
-        !self.is_computed && self.fault.is_none() && self.form.is_some()
+        let binds = self.form.is_some() || self.watch.as_ref().is_some_and(Watch::binds);
+        binds && !self.is_computed && self.fault.is_none()
     }
 
     /// Computes the mask of the next token, if that is not done.
@@ -46,11 +49,17 @@ impl Guide {
     }
 
     fn allowed(&mut self) -> Result<Option<SimpleVob>, Refusal> {
-        let Some(form) = &mut self.form else {
-            return Ok(None);
+        let form = match &mut self.form {
+            Some(form) => {
+                let mask = form.compute_mask_or_eos();
+                Some(mask.map_err(|_| stuck(form.stop_reason()))?)
+            }
+            None => None,
         };
-        let mask = form.compute_mask_or_eos().map_err(|_| stuck(form.stop_reason()))?;
-        Ok(Some(mask))
+        match &mut self.watch {
+            Some(watch) => watch.restrict(form),
+            None => Ok(form),
+        }
     }
 
     /// One bit for each token that may come next, from the lowest bit of the first word; `None`: every token. Only after
@@ -68,10 +77,18 @@ impl Guide {
         self.fault.as_ref()
     }
 
-    /// Takes the token that was drawn, no end token. True: the form is complete and nothing can follow.
-    pub(crate) fn commit(&mut self, token: u32) -> bool {
+    /// Whether a mask binds the token that was drawn last.
+    pub(crate) fn is_masked(&self) -> bool {
+        self.mask.is_some()
+    }
+
+    /// Takes the token that was drawn, no end token, and its bytes. True: the form is complete and nothing can follow.
+    pub(crate) fn commit(&mut self, token: u32, bytes: &[u8]) -> bool {
         self.is_computed = false;
         self.mask = None;
+        if let Some(watch) = &mut self.watch {
+            watch.commit(token, bytes);
+        }
         let Some(form) = &mut self.form else {
             return false;
         };

@@ -38,7 +38,7 @@ fn walk(masks: &Masks, prompts: &Prompts, form: &Form, seed: u64, most: usize) -
     let compiled = masks
         .compile(form, Strictness::Strict)
         .unwrap_or_else(|refusal| panic!("{form:?}: {refusal}"));
-    let mut guide = Guide::new(compiled.as_deref());
+    let mut guide = Guide::new(compiled.as_deref(), None);
     let mut random = Random(seed);
     let mut bytes = Vec::new();
     for _ in 0..most {
@@ -50,7 +50,7 @@ fn walk(masks: &Masks, prompts: &Prompts, form: &Form, seed: u64, most: usize) -
             return (String::from_utf8(bytes).expect("whole characters"), true);
         }
         bytes.extend_from_slice(prompts.vocabulary().text().get(token));
-        if guide.commit(token) {
+        if guide.commit(token, &[]) {
             return (String::from_utf8(bytes).expect("whole characters"), true);
         }
     }
@@ -116,16 +116,16 @@ fn a_mask_holds_exactly_what_can_follow() {
     for byte in *b"[true,false" {
         // The byte vocabulary's ids are not the bytes.
         let follow = |token: u32| {
-            let mut guide = Guide::new(Some(&compiled));
+            let mut guide = Guide::new(Some(&compiled), None);
             for &token in &path {
-                guide.commit(token);
+                guide.commit(token, &[]);
             }
-            guide.commit(token);
+            guide.commit(token, &[]);
             guide.fault().is_none()
         };
-        let mut guide = Guide::new(Some(&compiled));
+        let mut guide = Guide::new(Some(&compiled), None);
         for &token in &path {
-            guide.commit(token);
+            guide.commit(token, &[]);
         }
         guide.compute();
         let taken: Vec<u32> = (0..END).filter(|&token| follow(token)).collect();
@@ -183,7 +183,7 @@ fn what_cannot_be_guaranteed_is_refused_with_its_place() {
             let refusal = masks
                 .compile(&form, Strictness::Strict)
                 .expect_err("it cannot be guaranteed");
-            assert_eq!(refusal.0, wanted, "{form:?}");
+            assert_eq!(refusal.reason, wanted, "{form:?}");
         }
     }
     for (form, part) in [
@@ -194,8 +194,11 @@ fn what_cannot_be_guaranteed_is_refused_with_its_place() {
         let refusal = masks
             .compile(&form, Strictness::Strict)
             .expect_err("it cannot be compiled");
-        assert!(refusal.0.contains(part), "{form:?}: {refusal}");
-        assert!(refusal.0.len() <= 400 && !refusal.0.contains(['\n', '\0']), "{refusal}");
+        assert!(refusal.reason.contains(part), "{form:?}: {refusal}");
+        assert!(
+            refusal.reason.len() <= 400 && !refusal.reason.contains(['\n', '\0']),
+            "{refusal}"
+        );
     }
 }
 
@@ -243,13 +246,13 @@ fn a_bomb_is_refused_or_compiled_and_never_stuck() {
     for bomb in &bombs {
         let outcome = masks.compile(bomb, Strictness::Strict);
         let Ok(compiled) = outcome else { continue };
-        let mut guide = Guide::new(compiled.as_deref());
+        let mut guide = Guide::new(compiled.as_deref(), None);
         for _ in 0..20 {
             guide.compute();
             let Some(&token) = guide.mask().and_then(|mask| allowed(mask).first().copied()).as_ref() else {
                 break;
             };
-            if token == END || guide.commit(token) {
+            if token == END || guide.commit(token, &[]) {
                 break;
             }
         }

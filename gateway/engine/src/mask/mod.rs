@@ -4,11 +4,13 @@
 //! [`Helper`] computes the masks of a batch while the model runs. It never changes logits and never draws. Invariant: as
 //! long as only tokens of a guide's masks are drawn, the text so far can be completed to one that fits.
 
+mod bare;
 mod cache;
 mod compiler;
 mod form;
 mod guide;
 mod helper;
+mod rules;
 mod schema;
 mod tokens;
 
@@ -19,12 +21,24 @@ use std::{
 
 use llguidance::{Matcher, ParserFactory, earley::SlicedBiasComputer, toktrie::InferenceCapabilities};
 
+pub use self::bare::{Grammars, Walk};
+pub use self::rules::{
+    Allow, Fired, Lint, MAX_RULES, MAX_TRIGGER, Rule, RuleError, RuleFile, RuleSet, TextClass, TextSet, Warning, When,
+};
 use self::{
     cache::{Cache, Key},
     compiler::{Compiler, Fault},
 };
-pub(crate) use self::{guide::Guide, helper::Helper};
-use crate::{job::Form, model::Prompts};
+pub(crate) use self::{
+    guide::Guide,
+    helper::Helper,
+    rules::{ActiveRules, Counts, Watch},
+};
+use crate::{
+    job::{Event, Form, Generate, Part},
+    model::Prompts,
+    stats::{Counters, add},
+};
 
 /// What to do with a schema that cannot be guaranteed in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,23 +46,55 @@ pub(crate) enum Strictness {
     /// Refuse it.
     Strict,
     /// Guarantee what can be guaranteed, and nothing that contradicts it.
-    #[allow(dead_code, reason = "for the schemas of tools that are not strict")]
     Lenient,
 }
 
-/// Why a form is refused: a line for the client.
+/// Why a form is refused, or why an answer cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal(pub(crate) String);
+pub(crate) struct Refusal {
+    /// A line for the client.
+    pub(crate) reason: String,
+    /// Whether it is a safety rule's doing.
+    pub(crate) is_by_rule: bool,
+}
 
 impl Refusal {
     fn new(reason: impl Into<String>) -> Self {
-        Self(reason.into())
+        Self {
+            reason: reason.into(),
+            is_by_rule: false,
+        }
+    }
+
+    /// What the client hears of it.
+    pub(crate) fn event(&self, request: &Generate) -> Event {
+        let part = match request.form {
+            Form::Free => Part::Messages,
+            _ => Part::Form,
+        };
+        Event::Refused {
+            part,
+            reason: self.reason.clone(),
+        }
+    }
+
+    /// Counts it.
+    pub(crate) fn count(&self, counters: &Counters) {
+        add(&counters.refused, 1);
+        add(&counters.safety_rejections, usize::from(self.is_by_rule));
+    }
+
+    fn by_rule(reason: String) -> Self {
+        Self {
+            reason,
+            is_by_rule: true,
+        }
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.reason)
     }
 }
 
@@ -73,6 +119,7 @@ impl Compiled {
 
 /// What all grammars of one model share.
 pub(crate) struct Masks {
+    prompts: Arc<Prompts>,
     factory: Arc<ParserFactory>,
     compiler: Compiler,
     cache: Mutex<Cache>,
@@ -91,6 +138,7 @@ impl Masks {
         factory.quiet();
         compiler::set_limits(factory.limits_mut());
         Ok(Self {
+            prompts: Arc::clone(prompts),
             factory: Arc::new(factory),
             compiler: Compiler::default(),
             cache: Mutex::default(),

@@ -24,6 +24,7 @@ use ort::session::Session;
 use crate::{
     extent::Dimensions,
     job::{Conversation, Message, Role},
+    mask::{Counts, Masks, RuleError, RuleFile, RuleSet},
     runtime::Runtime,
     sequence::Cut,
 };
@@ -163,6 +164,28 @@ impl Model {
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Safety rules for this model's tokens.
+    ///
+    /// # Errors
+    /// The first rule that does not fit.
+    pub fn rules(&self, file: &RuleFile) -> Result<Arc<RuleSet>, RuleError> {
+        let masks = Masks::new(&self.prompts, &self.ends).map_err(|reason| RuleError { rule: 0, reason })?;
+        RuleSet::new(file, &masks, &Counts::default()).map(Arc::new)
+    }
+
+    /// The bytes that a token stands for, and its spelling if it is a control token.
+    #[must_use]
+    pub fn token(&self, id: u32) -> (&[u8], Option<&str>) {
+        let vocabulary = self.prompts.vocabulary();
+        (vocabulary.text().get(id), vocabulary.control(id))
+    }
+
+    /// The ids of a text by itself.
+    #[must_use]
+    pub fn text_ids(&self, text: &str) -> Vec<u32> {
+        self.prompts.vocabulary().plain(text)
     }
 
     /// The ids of a prompt, as a job with this conversation would use them.
@@ -399,6 +422,14 @@ fn choose_context(dir: &Path, context: usize, wish: Option<usize>) -> Result<usi
     }
 }
 
+impl Prompts {
+    /// Of a tokenizer.json alone: every conversation is empty.
+    pub(crate) fn without_template(tokenizer: &[u8]) -> Result<Self, String> {
+        let template = Template::compile("", template::TokenNames::default())?;
+        Self::new(template, Vocabulary::parse(tokenizer)?)
+    }
+}
+
 fn read_vocabulary(dir: &Path) -> Result<Vocabulary, Problem> {
     let path = dir.join("tokenizer.json");
     let json = read(&path, "the model's tokenizer")?;
@@ -452,6 +483,12 @@ fn try_prompts(
 pub(crate) mod tests {
     pub(crate) use super::prompt::tests::byte_prompts;
     use super::{TextTable, text::Decoding};
+
+    /// A table of these tokens.
+    pub(crate) fn pieces(words: &[&str]) -> TextTable {
+        let pieces = words.iter().map(|word| Some((*word).to_owned()));
+        TextTable::new(&Decoding::ByteLevel, pieces).expect("a small table")
+    }
 
     /// A table in which token `i` is the `i`-th letter of the alphabet, around again.
     pub(crate) fn letters(count: usize) -> TextTable {

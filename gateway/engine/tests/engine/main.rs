@@ -5,6 +5,7 @@ mod damage;
 mod drawing;
 mod forms;
 mod prompts;
+mod schemas;
 mod service;
 mod skip;
 mod support;

@@ -494,7 +494,9 @@ fn an_answer_for_a_terminal() {
             max_tokens: Some(12),
             ..Generate::new(Prompt::Chat(conversation))
         };
-        Some(answer(model, &config, request, |text| pieces.push(text.to_owned())))
+        Some(answer(model, &config, None, request, |text| {
+            pieces.push(text.to_owned())
+        }))
     };
     let mut pieces = Vec::new();
     let Some(result) = ask(prompt(0), &mut pieces) else {

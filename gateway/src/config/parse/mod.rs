@@ -4,6 +4,7 @@
 //! [`Config`] comes out only if there is no fault at all.
 
 mod models;
+mod rules;
 mod server;
 mod tenants;
 
@@ -41,6 +42,7 @@ pub(super) const ZERO_COPY: [(&str, ZeroCopy); 3] = [
     ("always", ZeroCopy::Always),
 ];
 pub(super) use models::PROVIDERS;
+pub(super) use rules::rules;
 
 /// Longest text that becomes a name or a label, in characters.
 const MAX_NAME: usize = 256;
@@ -102,6 +104,7 @@ impl Reader<'_> {
             access,
             models,
             engine: self.engine(root.engine.section()),
+            safety: self.safety(root.safety.section()),
             memory: self.memory(root.memory.section()),
             logging: self.logging(root.logging.section()),
             metrics,
