@@ -82,6 +82,14 @@ fn anthropic() {
                     &with(ask.clone(), "stop_sequences", serde_json::json!(["Paris"])),
                 ),
             ),
+            ("prompt-only", post(MESSAGES, &with(ask.clone(), "max_tokens", 0))),
+            (
+                "bad-tool",
+                post(
+                    MESSAGES,
+                    &with(ask.clone(), "tools", serde_json::json!([{"name": "f"}])),
+                ),
+            ),
             ("count", post("/v1/messages/count_tokens", &count)),
             ("unknown-model", post(MESSAGES, &with(ask.clone(), "model", "nobody"))),
             (
@@ -112,6 +120,8 @@ fn openai() {
             ("stream-usage", post(CHAT, &usage)),
             ("length", post(CHAT, &with(ask.clone(), "max_completion_tokens", 1))),
             ("stop", post(CHAT, &with(ask.clone(), "stop", "Paris"))),
+            ("several", post(CHAT, &with(ask.clone(), "n", 2))),
+            ("bad-choice", post(CHAT, &with(ask.clone(), "tool_choice", "required"))),
             ("unknown-model", post(CHAT, &with(ask.clone(), "model", "nobody"))),
             ("no-messages", post(CHAT, &with(ask, "messages", serde_json::json!([])))),
             ("wrong-method", http::request_bytes("DELETE", CHAT)),
