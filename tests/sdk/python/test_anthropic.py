@@ -128,3 +128,31 @@ def test_retry_after_a_full_queue():
     impatient = ask_all(anthropic_client(url("_BUSY")))
     assert any(impatient) and not all(impatient), "some were served and some were told to come back"
     assert all(ask_all(anthropic_client(url("_BUSY"), retries=100))), "who comes back is served"
+
+
+def test_nothing_but_the_prompt(claude):
+    message = claude.messages.create(**{**ASK, "max_tokens": 0})
+    assert message.content == [] and message.stop_reason == "max_tokens"
+    assert message.usage.input_tokens > 0 and message.usage.output_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"tools": [{"name": "a b", "input_schema": {"type": "object"}}]}, "tools.0.name: "),
+        ({"tools": [{"name": "f"}]}, "tools.0.input_schema: Field required"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "'web_search_20250305'"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice: "),
+        ({"output_config": {"format": {"type": "json_schema", "schema": []}}}, "output_config.format.schema: "),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]}]},
+            "messages.0.content.0.tool_use_id: ",
+        ),
+    ],
+    ids=["name", "schema", "server", "choice", "format", "result"],
+)
+def test_wishes_that_are_wrong(claude, change, told):
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        claude.messages.create(**{**ASK, **change})
+    error = caught.value.body["error"]
+    assert error["type"] == "invalid_request_error" and told in error["message"]

@@ -134,3 +134,43 @@ def test_retry_after_a_full_queue():
     impatient = ask_all(openai_client(url("_BUSY")))
     assert any(impatient) and not all(impatient), "some were served and some were told to come back"
     assert all(ask_all(openai_client(url("_BUSY"), retries=100))), "who comes back is served"
+
+
+def test_several_answers(gpt):
+    ask = {**ASK, "n": 3, "temperature": 1.5, "seed": 5, "max_completion_tokens": 16}
+    ask["messages"] = [{"role": "user", "content": "Tell me something."}, {"role": "assistant", "content": "The"}]
+    plain = gpt.chat.completions.create(**ask)
+    assert [choice.index for choice in plain.choices] == [0, 1, 2]
+    # Each answer has the seed of its place, so one by itself says the same.
+    single = gpt.chat.completions.create(**{**ask, "n": 1, "seed": 6})
+    assert single.choices[0].message.content == plain.choices[1].message.content
+    assert plain.usage.prompt_tokens == single.usage.prompt_tokens
+    chunks = list(gpt.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
+    texts = {0: "", 1: "", 2: ""}
+    for chunk in chunks[:-1]:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert list(texts.values()) == [choice.message.content for choice in plain.choices]
+    assert chunks[-1].usage.completion_tokens == plain.usage.completion_tokens
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"n": 9}, "n"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logit_bias": {"x": 1}}, "logit_bias.x"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, "response_format.json_schema.schema"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"messages": [{"role": "tool", "tool_call_id": "c", "content": "r"}]}, "messages[0].tool_call_id"),
+    ],
+    ids=["n", "top", "top-range", "bias", "penalty", "tool", "choice", "schema", "functions", "result"],
+)
+def test_wishes_that_are_wrong(gpt, change, param):
+    with pytest.raises(openai.BadRequestError) as caught:
+        gpt.chat.completions.create(**{**ASK, **change})
+    assert caught.value.param == param and caught.value.type == "invalid_request_error"
