@@ -171,6 +171,13 @@ fn fields_of_the_wrong_type_or_range() {
         ("stop_sequences", json!([5]), "stop_sequences"),
         ("system", json!(5), "system"),
         ("top_k", json!("many"), "top_k"),
+        ("tools", json!([{"name": "f"}]), "tools.0.input_schema"),
+        ("tool_choice", json!({"type": "any"}), "tool_choice"),
+        (
+            "output_config",
+            json!({"format": {"type": "json_schema"}}),
+            "output_config.format.schema",
+        ),
     ];
     let openai: Vec<Field> = vec![
         ("max_completion_tokens", json!("64"), "max_completion_tokens"),
@@ -180,6 +187,23 @@ fn fields_of_the_wrong_type_or_range() {
         ("stop", json!(vec!["a"; 65]), "stop"),
         ("seed", json!("x"), "seed"),
         ("stream_options", json!({"include_usage": true}), "stream_options"),
+        ("n", json!(0), "n"),
+        ("n", json!(9), "n"),
+        ("min_p", json!(2), "min_p"),
+        ("logit_bias", json!({"1": 200}), "logit_bias.1"),
+        ("stop_token_ids", json!(["a"]), "stop_token_ids.0"),
+        ("top_logprobs", json!(3), "top_logprobs"),
+        (
+            "response_format",
+            json!({"type": "json_schema"}),
+            "response_format.json_schema",
+        ),
+        (
+            "tools",
+            json!([{"type": "function", "function": {"name": ""}}]),
+            "tools.0.function.name",
+        ),
+        ("tool_choice", json!("required"), "tool_choice"),
     ];
     for (dialect, own) in [(Dialect::Anthropic, anthropic), (Dialect::OpenAi, openai)] {
         for (field, value, path) in common_fields().into_iter().chain(own) {
@@ -200,23 +224,29 @@ fn fields_of_the_wrong_type_or_range() {
 #[test]
 fn fields_of_later_versions() {
     let gateway = Gateway::start(&Settings::default());
-    let tool = json!([{"name": "f", "input_schema": {"type": "object"}}]);
-    let function = json!([{"type": "function", "function": {"name": "f"}}]);
+    let server_tool = json!([{"type": "web_search_20250305", "name": "web_search"}]);
+    let custom = json!([{"type": "custom", "custom": {"name": "f"}}]);
     let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]);
-    let schema = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}});
+    let document = json!([{"role": "user", "content": [{"type": "document", "source": {}}]}]);
     for (dialect, field, value, part) in [
-        (Dialect::Anthropic, "tools", tool, "tools"),
+        (Dialect::Anthropic, "tools", server_tool, "tools.0.type"),
         (
             Dialect::Anthropic,
-            "output_config",
-            json!({"format": {"type": "json_schema", "schema": {}}}),
-            "output_config",
+            "thinking",
+            json!({"type": "enabled", "budget_tokens": 1024}),
+            "thinking.type",
         ),
-        (Dialect::OpenAi, "tools", function, "tools"),
-        (Dialect::OpenAi, "response_format", schema, "response_format"),
-        (Dialect::OpenAi, "logprobs", json!(true), "logprobs"),
-        (Dialect::OpenAi, "n", json!(2), "n"),
-        (Dialect::OpenAi, "logit_bias", json!({"1": 5}), "logit_bias"),
+        (Dialect::Anthropic, "mcp_servers", json!([{"name": "s"}]), "mcp_servers"),
+        (Dialect::Anthropic, "messages", document, "messages.0.content.0.type"),
+        (Dialect::OpenAi, "tools", custom, "tools.0.type"),
+        (Dialect::OpenAi, "functions", json!([{"name": "f"}]), "functions"),
+        (Dialect::OpenAi, "audio", json!({"voice": "a"}), "audio"),
+        (
+            Dialect::OpenAi,
+            "chat_template_kwargs",
+            json!({"a": 1}),
+            "chat_template_kwargs",
+        ),
         (Dialect::OpenAi, "messages", image, "messages.0.content.0"),
     ] {
         let response = http::post(gateway.address(), dialect.path(), &with(dialect.ask(), field, value));

@@ -172,3 +172,28 @@ test("openai: retry after a full queue", async () => {
   const patient = await crowd(ask(openai(ZEROHOP_URL_BUSY, "any", 100)));
   assert.deepEqual(new Set(patient), new Set(["served"]));
 });
+
+test("openai: several answers", async () => {
+  const several = await openai().chat.completions.create({ ...openaiAsk, n: 2 });
+  assert.deepEqual(several.choices.map((choice) => choice.index), [0, 1]);
+  const single = await openai().chat.completions.create(openaiAsk);
+  assert.equal(several.choices[1].message.content, single.choices[0].message.content);
+  assert.equal(several.usage.prompt_tokens, single.usage.prompt_tokens);
+  assert.equal(several.usage.completion_tokens, 2 * single.usage.completion_tokens);
+});
+
+const badWishes = [
+  ["too many answers", { n: 9 }, "n"],
+  ["a tool without a good name", { tools: [{ type: "function", function: { name: "a b" } }] }, "tools[0].function.name"],
+  ["a choice without tools", { tool_choice: "required" }, "tool_choice"],
+  ["a penalty out of range", { frequency_penalty: 3 }, "frequency_penalty"],
+];
+for (const [what, change, param] of badWishes) {
+  test(`openai: ${what}`, async () => {
+    await assert.rejects(openai().chat.completions.create({ ...openaiAsk, ...change }), (error) => {
+      assert.ok(error instanceof OpenAI.BadRequestError, String(error));
+      assert.equal(error.param, param);
+      return true;
+    });
+  });
+}
