@@ -72,7 +72,8 @@ pub(crate) fn messages_by_tape(
 ) -> Result<(ChatRequest, Ignored), ApiError> {
     scratch
         .with(body, |root, body| {
-            let mut walk = Walk::over(root, body, strict)?;
+            let source = Source::new(root, body);
+            let mut walk = Walk::over(root, &source, strict)?;
             let conversation = walk.conversation();
             let model = walk.model()?;
             let conversation = conversation?;
@@ -112,7 +113,10 @@ pub(crate) fn count_tokens_by_tape(
     strict: bool,
 ) -> Result<(CountRequest, Ignored), ApiError> {
     scratch
-        .with(body, |root, body| Walk::over(root, body, strict)?.count())
+        .with(body, |root, body| {
+            let source = Source::new(root, body);
+            Walk::over(root, &source, strict)?.count()
+        })
         .map_err(|fault| fault.into_error(Dialect::Anthropic))
 }
 
@@ -137,8 +141,8 @@ enum Said<'v> {
 struct Walk<'t> {
     strict: bool,
     ignored: Ignored,
-    /// Empty in the direct pass, which leaves what needs it to the tape.
-    source: Source<'t>,
+    /// The direct pass has none, and leaves what needs it to the tape.
+    source: Option<&'t Source<'t>>,
     model: Option<String>,
     max_tokens: Option<u32>,
     stream: bool,
@@ -162,9 +166,9 @@ impl<'t> Walk<'t> {
     }
 
     /// Everything is checked in the order of the body.
-    fn over(root: Value<'t>, body: &'t [u8], strict: bool) -> Result<Self, Fault> {
+    fn over(root: Value<'t>, source: &'t Source<'t>, strict: bool) -> Result<Self, Fault> {
         let mut walk = Self::new(strict);
-        walk.source = Source::new(root, body);
+        walk.source = Some(source);
         let mut seen = Seen::default();
         for (key, value) in Field::new(root, &Path::Root).object()? {
             let path = Path::Root.key(key);

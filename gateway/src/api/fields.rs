@@ -262,9 +262,9 @@ impl<'v, 'p> Field<'v, 'p> {
     }
 
     /// The text of an object, as it stands in the body.
-    pub(crate) fn raw<'t>(self, source: &Source<'t>) -> Result<&'t str, Fault> {
+    pub(crate) fn raw<'t>(self, source: Option<&Source<'t>>) -> Result<&'t str, Fault> {
         let entries = self.object()?;
-        match source.text(entries) {
+        match source.and_then(|source| source.text(entries)) {
             Some(text) if text.len() > MAX_RAW_BYTES => Err(self.path.breaks("must have at most 262,144 bytes")),
             Some(text) => Ok(text),
             None => Err(self.path.breaks("cannot be read in one pass")),

@@ -68,7 +68,8 @@ pub(crate) fn chat_by_tape(
 ) -> Result<(ChatRequest, Ignored), ApiError> {
     scratch
         .with(body, |root, body| {
-            let mut walk = Walk::over(root, body, strict)?;
+            let source = Source::new(root, body);
+            let mut walk = Walk::over(root, &source, strict)?;
             let (model, conversation) = walk.complete()?;
             Ok(walk.request(model, conversation))
         })
@@ -80,8 +81,8 @@ pub(crate) fn chat_by_tape(
 struct Walk<'t> {
     strict: bool,
     ignored: Ignored,
-    /// Empty in the direct pass, which leaves what needs it to the tape.
-    source: Source<'t>,
+    /// The direct pass has none, and leaves what needs it to the tape.
+    source: Option<&'t Source<'t>>,
     model: Option<String>,
     prompt: Option<Prompt>,
     stream: bool,
@@ -107,9 +108,9 @@ impl<'t> Walk<'t> {
         }
     }
 
-    fn over(root: Value<'t>, body: &'t [u8], strict: bool) -> Result<Self, Fault> {
+    fn over(root: Value<'t>, source: &'t Source<'t>, strict: bool) -> Result<Self, Fault> {
         let mut walk = Self::new(strict);
-        walk.source = Source::new(root, body);
+        walk.source = Some(source);
         let mut seen = Seen::default();
         for (key, value) in Field::new(root, &Path::Root).object()? {
             let path = Path::Root.key(key);

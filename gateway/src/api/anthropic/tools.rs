@@ -74,7 +74,7 @@ impl Walk<'_> {
             match number {
                 0 => name = Some(value.tool_name()?),
                 1 => description = value.text()?,
-                2 => schema = Some(value.raw(&self.source)?),
+                2 => schema = Some(value.raw(self.source)?),
                 3 => strict = value.bool()?,
                 _ => callers(value)?,
             }
@@ -143,7 +143,7 @@ impl Walk<'_> {
         }
         let path = field.path.key("schema");
         let schema = find(entries, "schema", field.path)?.ok_or_else(|| path.is(What::Missing))?;
-        let schema = Field::new(schema, &path).raw(&self.source)?.to_owned();
+        let schema = Field::new(schema, &path).raw(self.source)?.to_owned();
         self.wishes().form(Form::Schema(schema), place);
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Walk<'_> {
         Ok(Said::Call(ToolCall {
             id: Field::new(part("id")?, &path.key("id")).name()?.into(),
             name: Field::new(part("name")?, &path.key("name")).tool_name()?.into(),
-            arguments: Field::new(part("input")?, &path.key("input")).raw(&self.source)?.into(),
+            arguments: Field::new(part("input")?, &path.key("input")).raw(self.source)?.into(),
         }))
     }
 

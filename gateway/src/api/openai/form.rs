@@ -41,7 +41,7 @@ impl Walk<'_> {
             ("json_schema", None) => return Err(path.is(What::Missing)),
             ("json_schema", Some(value)) => self.json_schema(value)?,
             ("json_object", Some(schema)) => {
-                let schema = schema.raw(&self.source)?.to_owned();
+                let schema = schema.raw(self.source)?.to_owned();
                 self.wishes().form(Form::Schema(schema), "response_format.schema");
             }
             ("json_object", None) => self.wishes().form(Form::Object, "response_format"),
@@ -71,7 +71,7 @@ impl Walk<'_> {
             };
             match number {
                 0 => named = value.tool_name().map(|_| true)?,
-                1 => schema = Some(value.raw(&self.source)?),
+                1 => schema = Some(value.raw(self.source)?),
                 // Guaranteed either way.
                 2 => drop(value.bool()?),
                 _ => drop(value.text()?),
@@ -136,7 +136,7 @@ impl Walk<'_> {
     /// A schema by itself, or as text in a string.
     pub(super) fn schema(&self, field: Field<'_, '_>) -> Result<String, Fault> {
         match field.json {
-            Json::Object(_) => Ok(field.raw(&self.source)?.to_owned()),
+            Json::Object(_) => Ok(field.raw(self.source)?.to_owned()),
             Json::Str(text) if text.len() > MAX_RAW_BYTES => Err(field.path.breaks("must have at most 262,144 bytes")),
             Json::Str(text) if locate::is_object(text) => Ok(text.to_owned()),
             Json::Str(_) => Err(field.path.breaks("must be a JSON object, as text")),

@@ -84,7 +84,7 @@ impl Walk<'_> {
             match number {
                 0 => name = Some(value.tool_name()?),
                 1 => description = value.text()?,
-                2 => parameters = Some(value.raw(&self.source)?),
+                2 => parameters = Some(value.raw(self.source)?),
                 _ => strict = value.bool()?,
             }
         }
