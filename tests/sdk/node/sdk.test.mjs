@@ -197,3 +197,63 @@ for (const [what, change, param] of badWishes) {
     });
   });
 }
+
+// Whatever so small a model says, what is forced is guaranteed: these look at forms, not at wisdom.
+const schema = {
+  type: "object",
+  properties: { city: { type: "string", enum: ["Paris", "Rome"] }, days: { type: "integer", minimum: 1, maximum: 9 } },
+  required: ["city", "days"],
+  additionalProperties: false,
+};
+const checkTrip = (trip) => {
+  assert.deepEqual(Object.keys(trip).sort(), ["city", "days"]);
+  assert.ok(["Paris", "Rome"].includes(trip.city) && trip.days >= 1 && trip.days <= 9);
+};
+const functions = ["weather", "travel"].map((name) => ({ type: "function", function: { name, parameters: schema } }));
+const tools = ["weather", "travel"].map((name) => ({ name, input_schema: schema }));
+
+test("anthropic: a forced tool, plain and streamed", async () => {
+  const ask = { ...anthropicAsk, max_tokens: 128, tools, tool_choice: { type: "tool", name: "travel", disable_parallel_tool_use: true } };
+  const plain = await anthropic().messages.create(ask);
+  const [call] = plain.content.filter((block) => block.type === "tool_use");
+  assert.equal(plain.stop_reason, "tool_use");
+  assert.equal(call.name, "travel");
+  assert.match(call.id, /^toolu_/);
+  checkTrip(call.input);
+  const streamed = await anthropic().messages.stream(ask).finalMessage();
+  assert.deepEqual(streamed.content.find((block) => block.type === "tool_use").input, call.input);
+  const history = [...messages, { role: "assistant", content: plain.content },
+    { role: "user", content: [{ type: "tool_result", tool_use_id: call.id, content: "Sunny.", is_error: false }] }];
+  assert.ok((await anthropic().messages.create({ ...ask, tool_choice: { type: "auto" }, messages: history })).usage.input_tokens > 0);
+});
+
+test("anthropic: a schema", async () => {
+  const format = { type: "json_schema", schema };
+  const message = await anthropic().messages.create({ ...anthropicAsk, max_tokens: 128, output_config: { format } });
+  assert.equal(message.stop_reason, "end_turn");
+  checkTrip(JSON.parse(textOf(message)));
+});
+
+test("openai: a forced function, plain and streamed", async () => {
+  const ask = { ...openaiAsk, max_completion_tokens: 128, tools: functions, tool_choice: "required", parallel_tool_calls: false };
+  const { message, finish_reason } = (await openai().chat.completions.create(ask)).choices[0];
+  assert.equal(finish_reason, "tool_calls");
+  assert.equal(message.tool_calls.length, 1);
+  assert.match(message.tool_calls[0].id, /^call_/);
+  checkTrip(JSON.parse(message.tool_calls[0].function.arguments));
+  const streamed = await openai().chat.completions.stream(ask).finalMessage();
+  assert.equal(streamed.tool_calls[0].function.arguments, message.tool_calls[0].function.arguments);
+});
+
+test("openai: a schema, parsed", async () => {
+  const response_format = { type: "json_schema", json_schema: { name: "trip", strict: true, schema } };
+  const { message } = (await openai().chat.completions.parse({ ...openaiAsk, max_completion_tokens: 128, response_format })).choices[0];
+  checkTrip(JSON.parse(message.content));
+});
+
+test("openai: log probabilities", async () => {
+  const { logprobs, message } = (await openai().chat.completions.create({ ...openaiAsk, logprobs: true, top_logprobs: 2 })).choices[0];
+  const bytes = logprobs.content.flatMap((entry) => entry.bytes);
+  assert.equal(Buffer.from(bytes).toString(), message.content);
+  assert.ok(logprobs.content.every((entry) => entry.logprob <= 0 && entry.top_logprobs.length === 2));
+});
