@@ -45,7 +45,7 @@ pub fn normal(text: &str) -> String {
 }
 
 /// Prefixes of ids; what follows of letters, digits, `-` and `_` becomes `ID`.
-const IDS: [&str; 4] = ["req_", "msg_", "chatcmpl-", "fp_"];
+const IDS: [&str; 4] = ["req_", "msg_", "cmpl-", "fp_"];
 
 /// JSON keys whose value is a time.
 const TIMES: [&str; 2] = ["\"created\":", "\"created_at\":"];

@@ -31,7 +31,8 @@ pub fn delta(event: &Event) -> Option<String> {
     let json = event.json();
     let text = json
         .pointer("/delta/text")
-        .or_else(|| json.pointer("/choices/0/delta/content"));
+        .or_else(|| json.pointer("/choices/0/delta/content"))
+        .or_else(|| json.pointer("/choices/0/text"));
     text?.as_str().map(String::from)
 }
 

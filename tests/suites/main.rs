@@ -8,6 +8,7 @@ mod bad_input;
 mod batch;
 mod cancel;
 mod command_line;
+mod completions;
 mod hostile;
 mod memory;
 mod protocol;

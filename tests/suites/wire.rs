@@ -10,7 +10,10 @@ use zerohop_tests::{
     sse,
 };
 
-use crate::ask::{CHAT, MESSAGES, chat, message, with};
+use crate::{
+    ask::{CHAT, MESSAGES, chat, message, with},
+    completions::{COMPLETIONS, continued},
+};
 
 const CAPITAL: &str = "What is the capital of France?";
 
@@ -125,6 +128,39 @@ fn openai() {
             ("unknown-model", post(CHAT, &with(ask.clone(), "model", "nobody"))),
             ("no-messages", post(CHAT, &with(ask, "messages", serde_json::json!([])))),
             ("wrong-method", http::request_bytes("DELETE", CHAT)),
+        ],
+    );
+}
+
+#[test]
+fn completions() {
+    let gateway = Gateway::start(&Settings::default());
+    let ask = continued("The capital of France is");
+    let streamed = with(ask.clone(), "stream", true);
+    let usage = with(
+        streamed.clone(),
+        "stream_options",
+        serde_json::json!({"include_usage": true}),
+    );
+    check(
+        &gateway,
+        "completions",
+        &[
+            ("plain", post(COMPLETIONS, &ask)),
+            ("stream", post(COMPLETIONS, &streamed)),
+            ("stream-usage", post(COMPLETIONS, &usage)),
+            ("echo", post(COMPLETIONS, &with(ask.clone(), "echo", true))),
+            (
+                "several",
+                post(COMPLETIONS, &continued(serde_json::json!(["Hello", [1]]))),
+            ),
+            ("no-token", post(COMPLETIONS, &continued(serde_json::json!([999_999])))),
+            (
+                "no-prompt",
+                post(COMPLETIONS, &with(ask.clone(), "prompt", serde_json::json!([]))),
+            ),
+            ("unknown-model", post(COMPLETIONS, &with(ask, "model", "nobody"))),
+            ("wrong-method", http::request_bytes("GET", COMPLETIONS)),
         ],
     );
 }

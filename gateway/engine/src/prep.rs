@@ -6,7 +6,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, Sender};
@@ -24,6 +24,9 @@ use crate::{
 /// Up to this much text, in bytes, a prompt is always counted to the token, also when it cannot fit: that takes less than
 /// a second (0.5 MB/s measured for digits, the slowest text).
 const EXACT_BYTES: usize = 256 * 1024;
+
+/// How long the tool is looked for that makes a grammar impossible.
+const BLAME: Duration = Duration::from_millis(500);
 
 /// An accepted job.
 pub(crate) struct Accepted {
@@ -207,7 +210,11 @@ impl Preparer {
             };
             return Err(self.refused(part, reason.into()));
         }
-        let guide = self.guide(&request)?;
+        let tools = match &given {
+            Prompt::Chat(conversation) if splitter.is_some() => Some(&conversation.tools),
+            _ => None,
+        };
+        let guide = self.guide(&request, &given, tools)?;
         let (stream, echo) = self.behind(given, &prompt, request.echo);
         let mut sequence = Sequence::new(address, prompt.ids, request, stream, guide);
         sequence.splitter = splitter;
@@ -258,28 +265,8 @@ impl Preparer {
 
     /// The form of an answer that may call these tools, if any may be called; `form` is that of its text.
     fn form_of_calls(&self, tools: &Tools, form: &Form) -> Result<Option<Form>, Event> {
-        if calls::may_call(tools) {
-            self.check_schemas(tools)?;
-        }
         let form = calls::form(tools, self.prompts.format(), form);
         form.map_err(|(part, reason)| self.refused(part, reason))
-    }
-
-    /// Refuses a tool whose arguments cannot be guaranteed, by its own number: in the form of a whole answer it could not be
-    /// told from the others.
-    fn check_schemas(&self, tools: &Tools) -> Result<(), Event> {
-        for (index, tool) in tools.list.iter().enumerate() {
-            let strictness = if tool.strict {
-                Strictness::Strict
-            } else {
-                Strictness::Lenient
-            };
-            let schema = calls::grammar::parameters(tool).map_err(|reason| self.refused(Part::Tool(index), reason))?;
-            let schema = Form::Schema(serde_json::Value::Object(schema).to_string());
-            let compiled = self.masks.compile(&schema, strictness);
-            compiled.map_err(|refusal| self.refused(Part::Tool(index), refusal.reason))?;
-        }
-        Ok(())
     }
 
     /// What takes calls of these tools out of an answer, if any may be made.
@@ -289,27 +276,50 @@ impl Preparer {
         calls::may_call(tools).then(|| Splitter::new(format.style, format.open, names()))
     }
 
-    /// What binds the answer, with the first mask.
-    fn guide(&self, request: &Generate) -> Result<Option<Box<Guide>>, Event> {
+    /// What binds the answer to `prompt`, with the first mask; `tools`: those that may be called.
+    fn guide(&self, request: &Generate, prompt: &Prompt, tools: Option<&Tools>) -> Result<Option<Box<Guide>>, Event> {
         let refused = |refusal: &Refusal| {
             refusal.count(&self.counters);
             refusal.event(request)
         };
-        let form = self
-            .masks
-            .compile(&request.form, Strictness::Strict)
-            .map_err(|refusal| refused(&refusal))?;
+        let compiled = self.masks.compile(&request.form, Strictness::Strict);
+        let form = compiled.map_err(|refusal| match tools {
+            None => refused(&refusal),
+            Some(tools) => self.refuse_tools(tools, &refusal.reason),
+        })?;
         let rules = self.rules.get();
         if form.is_none() && rules.is_none() {
             return Ok(None);
         }
-        let watch = rules.map(|rules| rules.watch(&request.prompt));
+        let watch = rules.map(|rules| rules.watch(prompt));
         let mut guide = Box::new(Guide::new(form.as_deref(), watch));
         guide.compute();
         match guide.fault() {
             Some(refusal) => Err(refused(refusal)),
             None => Ok(Some(guide)),
         }
+    }
+
+    /// Names the tool whose schema cannot be guaranteed, if one by itself cannot. The search ends with its time: whole lists
+    /// of tools that are slow to compile are refused as a whole.
+    fn refuse_tools(&self, tools: &Tools, reason: &str) -> Event {
+        let begun = Instant::now();
+        for (index, tool) in tools.list.iter().enumerate() {
+            let strictness = if tool.strict {
+                Strictness::Strict
+            } else {
+                Strictness::Lenient
+            };
+            let schema = calls::grammar::parameters(tool).unwrap_or_default();
+            let alone = Form::Schema(serde_json::Value::Object(schema).to_string());
+            if let Err(refusal) = self.masks.compile(&alone, strictness) {
+                return self.refused(Part::Tool(index), refusal.reason);
+            }
+            if begun.elapsed() > BLAME {
+                break;
+            }
+        }
+        self.refused(Part::ToolChoice, format!("the tools together: {reason}"))
     }
 }
 

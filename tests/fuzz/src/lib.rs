@@ -29,13 +29,14 @@ pub struct Target {
 }
 
 /// All of them; `tests/fuzz/corpus` has a folder of inputs for each.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     target("head", head::check),
     target("body", body::check_fixed),
     target("chunked", body::check_chunked),
     target("messages", requests::check_messages),
     target("count", requests::check_count),
     target("chat", requests::check_chat),
+    target("completions", requests::check_completions),
     target("sse", sse::check),
     target("reply", reply::check),
     target("config", config::check),

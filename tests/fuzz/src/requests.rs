@@ -4,11 +4,14 @@
 //! Invariant: an accepted request means what its document says, read entry by entry, whichever way it was read.
 
 use zerohop::{
-    api::{ChatRequest, CountRequest, Ignored, Scratch, anthropic, openai},
+    api::{
+        ChatRequest, CountRequest, Ignored, Scratch, anthropic,
+        openai::{self, CompletionRequest},
+    },
     doors::{self, Level, Way},
     error::ApiError,
 };
-use zerohop_engine::{Conversation, Role};
+use zerohop_engine::{Conversation, Prompt, Role};
 
 use crate::{
     json::{Json, respelled},
@@ -103,6 +106,61 @@ pub(crate) fn check_chat(data: &[u8]) {
             wishes::tools(&request.conversation, &json, false, data);
             wishes::extras(&request, &json, data);
         }
+    }
+}
+
+pub(crate) fn check_completions(data: &[u8]) {
+    for strict in [false, true] {
+        let Some((request, json)) = check::<CompletionRequest>(data, openai::completions, strict) else {
+            continue;
+        };
+        let model = json.get("model").and_then(Json::text);
+        same("model", &Some(request.model.as_str()), &model, data);
+        same(
+            "prompts",
+            &request.prompts,
+            &json.get("prompt").map_or_else(Vec::new, prompts),
+            data,
+        );
+        let limit = json.get("max_tokens").and_then(Json::float).map_or(16, clamped);
+        same("max_tokens", &request.max_tokens, &limit, data);
+        same(
+            "echo",
+            &request.echo,
+            &json.get("echo").is_some_and(Json::is_true),
+            data,
+        );
+        let choices = json.get("n").and_then(Json::float).map_or(1, clamped);
+        same("n", &request.choices(), &choices, data);
+        let best_of = json.get("best_of").and_then(Json::float).map_or(choices, clamped);
+        same("best_of", &best_of, &choices, data);
+        let logprobs = request.extras.as_ref().and_then(|extras| extras.logprobs);
+        same(
+            "logprobs",
+            &logprobs,
+            &json.get("logprobs").and_then(Json::float).map(clamped),
+            data,
+        );
+    }
+}
+
+/// The prompts of a completion, as the API describes the four forms.
+fn prompts(json: &Json) -> Vec<Prompt> {
+    let tokens = |items: &[Json]| Prompt::Tokens(items.iter().filter_map(Json::float).map(clamped).collect());
+    match json.list() {
+        None => json
+            .text()
+            .map(|text| Prompt::Text(text.to_owned()))
+            .into_iter()
+            .collect(),
+        Some(items) if items.first().is_some_and(|item| item.float().is_some()) => vec![tokens(items)],
+        Some(items) => items
+            .iter()
+            .filter_map(|item| match item.list() {
+                Some(items) => Some(tokens(items)),
+                None => item.text().map(|text| Prompt::Text(text.to_owned())),
+            })
+            .collect(),
     }
 }
 

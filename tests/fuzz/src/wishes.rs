@@ -3,7 +3,7 @@
 //! Nothing here refuses a body. Invariant: schemas and arguments are compared as documents; that they are the body's own
 //! bytes is seen where they are spelled anew.
 
-use zerohop::api::{ChatRequest, CountRequest, Extras};
+use zerohop::api::{ChatRequest, CountRequest, Extras, openai::CompletionRequest};
 use zerohop_engine::{Conversation, Form, Message, Role, Tool, ToolCall, ToolChoice};
 
 use crate::{
@@ -19,9 +19,23 @@ pub(crate) trait Plain {
 impl Plain for ChatRequest {
     fn plain(&mut self) {
         self.conversation.plain();
-        if let Some(extras) = &mut self.extras
-            && let Form::Schema(schema) = &mut extras.form
-        {
+        if let Some(extras) = &mut self.extras {
+            extras.plain();
+        }
+    }
+}
+
+impl Plain for CompletionRequest {
+    fn plain(&mut self) {
+        if let Some(extras) = &mut self.extras {
+            extras.plain();
+        }
+    }
+}
+
+impl Plain for Extras {
+    fn plain(&mut self) {
+        if let Form::Schema(schema) = &mut self.form {
             *schema = spelled(schema);
         }
     }

@@ -257,3 +257,20 @@ test("openai: log probabilities", async () => {
   assert.equal(Buffer.from(bytes).toString(), message.content);
   assert.ok(logprobs.content.every((entry) => entry.logprob <= 0 && entry.top_logprobs.length === 2));
 });
+
+const complete = { model, prompt: "The capital of France is", max_tokens: 12, temperature: 0 };
+
+test("openai: completions", async () => {
+  const plain = await openai().completions.create(complete);
+  assert.equal(plain.object, "text_completion");
+  assert.match(plain.id, /^cmpl-/);
+  const [choice] = plain.choices;
+  assert.ok(choice.text.length > 0 && choice.logprobs === null);
+  let text = "";
+  for await (const chunk of await openai().completions.create({ ...complete, stream: true }))
+    text += chunk.choices[0].text;
+  assert.equal(text, choice.text);
+  const echoed = await openai().completions.create({ ...complete, echo: true, logprobs: 1 });
+  assert.equal(echoed.choices[0].text, complete.prompt + choice.text);
+  assert.equal(echoed.choices[0].logprobs.tokens.length, echoed.choices[0].logprobs.token_logprobs.length);
+});

@@ -174,3 +174,59 @@ def test_wishes_that_are_wrong(gpt, change, param):
     with pytest.raises(openai.BadRequestError) as caught:
         gpt.chat.completions.create(**{**ASK, **change})
     assert caught.value.param == param and caught.value.type == "invalid_request_error"
+
+
+COMPLETE = {"model": MODEL, "prompt": "The capital of France is", "max_tokens": 12, "temperature": 0}
+
+
+def test_completion(gpt):
+    completion = gpt.completions.create(**COMPLETE)
+    assert completion.object == "text_completion" and completion.id.startswith("cmpl-") and completion.model == MODEL
+    (choice,) = completion.choices
+    assert choice.index == 0 and choice.text and choice.logprobs is None
+    assert choice.finish_reason in ("stop", "length")
+    assert completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens
+    assert completion._request_id.startswith("req_")
+
+
+def test_completion_stream_equals_plain(gpt):
+    ask = {**COMPLETE, "prompt": ["Hello", "The"], "n": 2}
+    plain = gpt.completions.create(**ask)
+    chunks = list(gpt.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
+    texts = [""] * 4
+    for chunk in chunks[:-1]:
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert texts == [choice.text for choice in plain.choices]
+    assert chunks[-1].choices == [] and chunks[-1].usage == plain.usage
+
+
+def test_completion_echo(gpt):
+    plain = gpt.completions.create(**COMPLETE)
+    echoed = gpt.completions.create(**COMPLETE, echo=True)
+    assert echoed.choices[0].text == COMPLETE["prompt"] + plain.choices[0].text
+    assert gpt.completions.create(**{**COMPLETE, "max_tokens": 0}, echo=True).choices[0].text == COMPLETE["prompt"]
+
+
+def test_completion_logprobs(gpt):
+    (choice,) = gpt.completions.create(**COMPLETE, logprobs=2).choices
+    told = choice.logprobs
+    assert len(told.tokens) == len(told.token_logprobs) == len(told.top_logprobs) == len(told.text_offset)
+    assert "".join(told.tokens) in ("", choice.text)
+
+
+def test_completion_of_tokens(gpt):
+    one = gpt.completions.create(**{**COMPLETE, "prompt": [1, 72]})
+    both = gpt.completions.create(**{**COMPLETE, "prompt": [[1, 72], [1]]})
+    assert one.usage.prompt_tokens == 2 and both.usage.prompt_tokens == 3
+    assert both.choices[0].text == one.choices[0].text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"prompt": [10**6]}, {"prompt": []}, {"suffix": "x"}, {"best_of": 2}, {"logprobs": 6}, {"prompt": "word " * 20_000}],
+    ids=["token", "empty", "suffix", "best_of", "logprobs", "long"],
+)
+def test_completion_errors(gpt, change):
+    with pytest.raises(openai.BadRequestError) as caught:
+        gpt.completions.create(**{**COMPLETE, **change})
+    assert caught.value.param == next(iter(change)) and caught.value.type == "invalid_request_error"

@@ -68,7 +68,9 @@ impl CompletionRequest {
 /// [`crate::error::ErrorKind::InvalidRequest`] with the path of the first fault.
 pub fn completions(body: &[u8], scratch: &mut Scratch, strict: bool) -> Result<(CompletionRequest, Ignored), ApiError> {
     scratch
-        .with(body, |root, body| Completions::over(root, body, strict)?.complete())
+        .with(body, |root, body| {
+            Completions::over(root, &Source::new(root, body), strict)?.complete()
+        })
         .map_err(|fault| fault.into_error(Dialect::OpenAi))
 }
 
@@ -85,12 +87,12 @@ struct Completions<'t> {
 }
 
 impl<'t> Completions<'t> {
-    fn over(root: Value<'t>, body: &'t [u8], strict: bool) -> Result<Self, Fault> {
+    fn over(root: Value<'t>, source: &'t Source<'t>, strict: bool) -> Result<Self, Fault> {
         let mut walk = Self {
             shared: Walk::new(strict),
             ..Self::default()
         };
-        walk.shared.source = Source::new(root, body);
+        walk.shared.source = Some(source);
         let mut seen = Seen::default();
         for (key, value) in Field::new(root, &Path::Root).object()? {
             let path = Path::Root.key(key);
