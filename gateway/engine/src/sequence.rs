@@ -382,7 +382,3 @@ impl Sequence {
 #[cfg(test)]
 #[path = "sequence_tests.rs"]
 mod tests;
-
-#[cfg(test)]
-#[path = "sequence_call_tests.rs"]
-mod call_tests;

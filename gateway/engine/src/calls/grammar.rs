@@ -98,10 +98,10 @@ fn shaped(form: &Form) -> Result<String, Fault> {
     let fault = |reason: &str| Err((Part::Form, reason.to_owned()));
     Ok(match form {
         Form::Free => "/(?s:.*)/\n".into(),
-        Form::Object => format!("%json {}\n", json!({"type": "object"})),
+        Form::Object => format!("%json {}\n", compact(json!({"type": "object"}))),
         Form::Schema(schema) => match serde_json::from_str::<Value>(schema) {
             // In one line, so that nothing in it is taken for another rule.
-            Ok(schema) => format!("%json {schema}\n"),
+            Ok(schema) => format!("%json {}\n", compact(schema)),
             Err(error) => return fault(&format!("the schema is not JSON: {error}")),
         },
         Form::Choice(texts) => {
@@ -112,6 +112,14 @@ fn shaped(form: &Form) -> Result<String, Fault> {
             return fault("a regular expression or a grammar cannot be combined with tools that may be called");
         }
     })
+}
+
+/// A schema whose JSON has no blanks between its parts, as where it is the form of a whole answer.
+fn compact(mut schema: Value) -> Value {
+    if let Value::Object(entries) = &mut schema {
+        entries.insert("x-guidance".into(), json!({"whitespace_flexible": false}));
+    }
+    schema
 }
 
 /// The parameters of a tool as a schema of an object.

@@ -171,3 +171,6 @@ pub(crate) fn python_json(value: &Value) -> String {
     debug_assert!(written.is_ok());
     String::from_utf8(out).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod sequence_tests;

@@ -1,7 +1,19 @@
-use std::sync::atomic::AtomicBool;
+//! Calls on their way through a sequence: token by token, behind the stop texts.
 
-use super::*;
-use crate::{calls::Style, job::Prompt, model::tests::byte_prompts};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
+
+use super::{
+    Style,
+    split::{Piece, Splitter},
+};
+use crate::{
+    job::{Finish, Generate, Prompt, Ticket},
+    model::tests::byte_prompts,
+    sequence::{Address, Cut, Drawn, Rules, Sequence},
+};
 
 const END: u32 = 257;
 
