@@ -16,5 +16,6 @@ mod readers;
 mod refusals;
 mod reload;
 mod safety;
+mod tools;
 mod wire;
 mod zero_copy;
