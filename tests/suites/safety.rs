@@ -46,7 +46,12 @@ fn rules_hold_in_both_dialects_and_are_counted() {
         let age = answer(address, CHAT, &sampled(chat("The patient age:"), seed));
         assert!(number(&age).0.is_some_and(|age| age <= 120), "{age:?}");
         let phone = answer(address, CHAT, &sampled(chat("My phone number:"), seed));
-        assert!(number(&phone).0.is_some(), "{phone:?}");
+        // 16 tokens, of which one may be a blank; this model has a token for each digit.
+        let bound: String = phone.trim_start_matches(' ').chars().take(15).collect();
+        assert!(
+            !bound.is_empty() && bound.bytes().all(|byte| byte.is_ascii_digit()),
+            "{phone:?}"
+        );
     }
     // A trigger in the answer itself, half of it in the message that is continued.
     let mut continued = message("Say it.");

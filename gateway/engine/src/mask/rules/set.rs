@@ -238,8 +238,7 @@ impl Compact {
         let within = compile(&value.within)?;
         let alone = value.alone.as_ref().map(compile).transpose()?;
         let first = within.matcher().compute_mask_or_eos();
-        let mut first = first.map_err(|_| "no token of this model can follow the trigger")?;
-        first.resize(masks.prompts.vocabulary().size());
+        let first = first.map_err(|_| "no token of this model can follow the trigger")?;
         Ok(Self {
             allowed: Allowed::Text { within, alone },
             max_tokens: rule.max_tokens,
