@@ -115,11 +115,8 @@ fn tokenizer(size: usize) -> Vec<u8> {
             }
             digits -= 1;
         }
-        for piece in [word.clone(), format!("Ġ{word}"), word[..1].to_uppercase() + &word[1..]] {
-            if pieces.len() < size - 1 && !pieces.contains(&piece) || n > 40 {
-                pieces.push(piece);
-            }
-        }
+        // All syllables have two letters, so that no word comes twice.
+        pieces.extend([word.clone(), format!("Ġ{word}"), word[..1].to_uppercase() + &word[1..]]);
         n += 1;
     }
     pieces.truncate(size - 1);

@@ -102,7 +102,7 @@ pub(crate) fn check_rules(data: &[u8]) {
 
 pub(crate) fn check_schema(data: &[u8]) {
     let text = String::from_utf8_lossy(data).into_owned();
-    let strict = data.len() % 2 == 0;
+    let strict = data.len().is_multiple_of(2);
     let mut walk = match GRAMMARS.start(&Form::Schema(text), strict) {
         Ok(walk) => walk.unwrap_or_else(|| panic!("a schema binds")),
         Err(reason) => {

@@ -59,9 +59,12 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
+    /// One line, whatever names of the client's are in it.
     fn new(reason: impl Into<String>) -> Self {
+        const LONGEST: usize = 500;
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
         Self {
-            reason: reason.into(),
+            reason: reason.into().chars().map(plain).take(LONGEST).collect(),
             is_by_rule: false,
         }
     }
