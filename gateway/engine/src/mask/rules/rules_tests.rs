@@ -222,7 +222,8 @@ fn rules_bind_where_their_trigger_stands() {
                 .collect::<Vec<_>>(),
         )
     };
-    let cases: [(&[(Role, &str)], Option<usize>); 8] = [
+    type Messages = &'static [(Role, &'static str)];
+    let cases: [(Messages, Option<usize>); 8] = [
         (&[(Role::User, "age:")], Some(0)),
         // Of two triggers that stand there, the first rule binds.
         (&[(Role::User, "my age:")], Some(0)),
