@@ -51,7 +51,7 @@ enum Task {
     /// A library that is already there is taken first: the one that ORT_DYLIB_PATH names, then that of python3's
     /// onnxruntime package. Otherwise pip downloads a pinned wheel, whose library is checked against a pinned sum.
     Setup,
-    /// Make the bundled model
+    /// Make a model: the bundled one, or a directory of published weights
     #[command(subcommand)]
     Model(model::Model),
     /// Measure, and write the table into bench/RESULTS.md

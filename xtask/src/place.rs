@@ -49,6 +49,11 @@ impl Place {
         self.target.join("release/zerohop")
     }
 
+    /// Where a model that is made here lies; never in the repository.
+    pub(crate) fn model(&self, name: &str) -> PathBuf {
+        self.target.join("models").join(name)
+    }
+
     /// Where `setup` puts ONNX Runtime.
     pub(crate) fn onnxruntime(&self) -> PathBuf {
         self.target.join("onnxruntime")
