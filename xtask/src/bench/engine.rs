@@ -74,6 +74,8 @@ impl Cell {
 
 /// Measures and publishes.
 pub(crate) fn bench(place: &Place, options: &Options) -> Outcome {
+    // Before anything is built, which is work as well.
+    let busy = others_load()?;
     let library = setup::setup(place)?;
     model::make(place, &Model::gemma())?;
     let files = Files::find(place)?;
@@ -90,7 +92,6 @@ pub(crate) fn bench(place: &Place, options: &Options) -> Outcome {
         .current_dir(&place.root);
     shell::run(&mut cargo)?;
     let mut tables = String::new();
-    let busy = others_load()?;
     for (threads, cost) in [(1, "cpu"), (2, "wall")] {
         if cost == "wall" && busy > QUIET {
             tables += &format!(

@@ -17,8 +17,8 @@ use std::{
 
 use serde_json::json;
 use zerohop_engine::{
-    Conversation, Engine, EngineConfig, Job, JobHandle, JobKind, Mail, Message, Model, ModelOptions, Role, Runtime,
-    Sampling, Submit, Ticket, mailbox,
+    Conversation, Engine, EngineConfig, Generate, Job, JobHandle, JobKind, Mail, Message, Model, ModelOptions, Prompt,
+    Role, Runtime, Sampling, Submit, Ticket, mailbox,
 };
 
 use super::{Endless, Failure};
@@ -127,11 +127,9 @@ impl Bench {
     /// A conversation of exactly so many tokens, like none before.
     fn prompt(&mut self, tokens: usize) -> Result<Conversation, Failure> {
         self.prompts += 1;
-        let with = |words: usize| Conversation {
-            messages: vec![Message {
-                role: Role::User,
-                content: format!("{} times: {}", self.prompts, "the ".repeat(words)),
-            }],
+        let with = |words: usize| {
+            let text = format!("{} times: {}", self.prompts, "the ".repeat(words));
+            Conversation::from(vec![Message::new(Role::User, text)])
         };
         let frame = self.counter.encode(&with(1))?.len() - 1;
         let conversation = with(tokens.saturating_sub(frame));
@@ -147,17 +145,17 @@ impl Bench {
             temperature: 0.0,
             ..Sampling::default()
         };
-        let kind = JobKind::Generate {
+        let request = Generate {
             sampling,
             max_tokens: Some(max_tokens),
-            stop: Vec::new(),
+            ignore_eos: true,
+            ..Generate::new(Prompt::Chat(conversation))
         };
-        let ticket = Ticket(self.prompts);
         Ok(self.engine.submit(Job {
-            ticket,
+            ticket: Ticket(self.prompts),
             mailbox: 0,
-            conversation,
-            kind,
+            kind: JobKind::Generate(Box::new(request)),
+            deadline: None,
         })?)
     }
 

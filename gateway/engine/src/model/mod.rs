@@ -310,7 +310,8 @@ fn examine(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> (Report, Op
         .as_ref()
         .and_then(|config| report.keep(choose_context(dir, config.context, options.max_context)));
     let session = graph.zip(context).and_then(|((session, dimensions), context)| {
-        let (session, cut) = report.keep(graph::try_out(session, dimensions, context, dir))?;
+        let (session, cut, note) = report.keep(graph::try_out(session, dimensions, context, dir))?;
+        report.notes.extend(note);
         Some((session, dimensions, cut))
     });
     let prompts = template
@@ -392,7 +393,7 @@ impl Report {
             format!("end tokens: {:?}", parts.ends),
             format!("calls of tools: {}", parts.prompts.format()),
             format!("a text begins with the tokens {:?}", parts.prompts.lead()),
-            "a greeting went through the chat template, and trial runs through the graph".into(),
+            "a greeting went through the chat template, and trial runs through the graph, alone and in a batch".into(),
             match parts.cut {
                 Cut::Free => "prompts: computed alike, to the bit, in whatever pieces".into(),
                 Cut::AtChunks => "prompts: computed in whole chunks, since the pieces matter to this graph".into(),

@@ -72,6 +72,15 @@ impl Copy {
         });
     }
 
+    /// Replaces the first occurrence only: nodes come before inputs and outputs.
+    fn first(&self, from: &str, to: &str) {
+        assert_eq!(from.len(), to.len());
+        self.edit_graph(|bytes| {
+            let at = find(bytes, from.as_bytes())[0];
+            bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+        });
+    }
+
     /// Declares another element type (onnx.proto: 1 f32, 6 i32, 7 i64) for an input or output.
     fn retype(&self, name: &str, from: u8, to: u8) {
         self.edit_graph(|bytes| {
@@ -173,6 +182,16 @@ const DAMAGES: &[Damage] = &[
         "an input of another type",
         |c| c.retype("logit_rows", 7, 6),
         &["input `logit_rows` must be i64, is i32"],
+    ),
+    (
+        "a layer that reads the keys of another",
+        |c| c.first("past.1.key", "past.2.key"),
+        &["model.onnx: a trial run at position 1 of 2048 failed: a prompt in pieces"],
+    ),
+    (
+        "keys and values of another size",
+        |c| c.rename("past.0.key", "past.9.key"),
+        &["input `past.0.key`"],
     ),
     (
         "no tokenizer",
