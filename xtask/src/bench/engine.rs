@@ -339,9 +339,9 @@ fn limits(place: &Place, files: &Files) -> Outcome<String> {
     let rows: Vec<Vec<String>> = rows.collect();
     Ok(format!(
         "### What limits a step\n\nONNX Runtime's profile of the graph alone, 1 thread: shares of the time in its nodes. The \
-         head has 262,144 rows, more numbers than all layers together. With one sequence both are bound by reading weights, \
-         with more by multiplying bytes: fewer bits, larger blocks or one scale for a row would be faster, and are ruled out by \
-         what they do to the answers (see the recipe's README).\n\n{}",
+         head has 262,144 rows, more numbers than all layers together, and nearly all the rest of the time goes into the \
+         other products of bytes. Fewer bits, larger blocks or one scale for a row would make both faster, and are ruled out \
+         by what they do to the answers (see the recipe's README).\n\n{}",
         report::table(&head, &rows)
     ))
 }
