@@ -48,20 +48,30 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at {
-            Where::File { name, place } => write!(f, "{name}:{}:{}: ", place.line, place.column)?,
-            Where::WholeFile { name } => write!(f, "{name}: ")?,
+            Where::File { name, place } => {
+                one_line(name, f)?;
+                write!(f, ":{}:{}: ", place.line, place.column)?;
+            }
+            Where::WholeFile { name } => {
+                one_line(name, f)?;
+                f.write_str(": ")?;
+            }
             Where::Argument(name) => write!(f, "{name}: ")?,
         }
-        // One problem is one line, whatever a name in the file holds.
-        for c in self.text.chars() {
-            if c.is_control() {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                write!(f, "{c}")?;
-            }
-        }
-        Ok(())
+        one_line(&self.text, f)
     }
+}
+
+/// One problem is one line, whatever a name in the file holds.
+fn one_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for c in text.chars() {
+        if c.is_control() {
+            write!(f, "{}", c.escape_default())?;
+        } else {
+            write!(f, "{c}")?;
+        }
+    }
+    Ok(())
 }
 
 /// Everything that is wrong with a configuration, in the order of the file; never empty once it is an error.
