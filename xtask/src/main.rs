@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cuda;
 mod differential;
 mod failure;
 mod fuzz;
@@ -50,7 +51,9 @@ enum Task {
     ///
     /// A library that is already there is taken first: the one that ORT_DYLIB_PATH names, then that of python3's
     /// onnxruntime package. Otherwise pip downloads a pinned wheel, whose library is checked against a pinned sum.
-    Setup,
+    ///
+    /// With --cuda DIR it fetches the one with the CUDA provider instead, and NVIDIA's libraries beside it (some 1 GB).
+    Setup(setup::Options),
     /// Make a model: the bundled one, or a directory of published weights
     #[command(subcommand)]
     Model(model::Model),
@@ -90,7 +93,7 @@ fn perform(task: &Task) -> Outcome {
     match task {
         Task::Run(options) => run::run(&place, options),
         Task::Test(options) => test::test(&place, options),
-        Task::Setup => setup::setup(&place).map(|library| shell::say(format!("ONNX Runtime: {}", library.describe()))),
+        Task::Setup(options) => setup::perform(&place, options),
         Task::Model(model) => model::make(&place, model),
         Task::Bench(bench) => harness::guarded(|| bench::bench(&place, bench)),
         Task::Differential => harness::guarded(|| differential::differential(&place)),

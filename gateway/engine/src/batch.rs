@@ -20,86 +20,18 @@ use std::{
 use crate::{
     admission::Admission,
     calls::split::Piece,
+    drawing::{Drawing, Next},
     extent::Extent,
     job::{Event, Mail},
     mask::Helper,
     memory::Memory,
-    ort_sys::{ALL_ROWS, Bound, Rows, SysError},
+    ort_sys::{ALL_ROWS, Rows, SysError},
     outbox::Outbox,
     pace::Pace,
-    sample::Sampler,
     sequence::{Address, Cut, Drawn, Progress, Rules, Sequence},
     stats::{Counters, add, add_time},
+    steps::Steps,
 };
-
-/// What a batch needs of a model. The product's maker is [`Bound`]; tests script one that fails.
-pub(crate) trait Steps: Send {
-    /// Places, tokens of each, and tokens of a piece.
-    fn extent(&self) -> Extent;
-    /// Width of a row of logits.
-    fn width(&self) -> usize;
-    /// One token for each of the first places; a row of logits each. See [`Bound::decode`].
-    fn decode(&mut self, tokens: &[u32], lengths: &[u32]) -> Result<&[f32], SysError>;
-    /// Tokens of one place, and the logits of some of them. See [`Bound::prefill`].
-    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], rows: Rows) -> Result<&[f32], SysError>;
-    /// Copies the first tokens of a place to another.
-    fn copy(&mut self, from: usize, to: usize, tokens: usize);
-    /// Tokens that share a page of memory.
-    fn page(&self) -> usize;
-    /// Gives the memory of a place from this token on back.
-    fn release(&mut self, slot: usize, from: usize);
-    /// Tokens of a block of the prefix cache.
-    fn block(&self) -> usize;
-    /// How many blocks there are.
-    fn blocks(&self) -> usize;
-    /// Copies a block's length of tokens from token `start` of a place into a block.
-    fn store(&mut self, slot: usize, start: usize, block: usize);
-    /// Copies a block to token `start` of a place.
-    fn load(&mut self, block: usize, slot: usize, start: usize);
-    /// Gives the memory of a block back.
-    fn release_block(&mut self, block: usize);
-}
-
-impl Steps for Bound {
-    fn extent(&self) -> Extent {
-        Bound::extent(self)
-    }
-    fn width(&self) -> usize {
-        self.dimensions().vocabulary
-    }
-    fn decode(&mut self, tokens: &[u32], lengths: &[u32]) -> Result<&[f32], SysError> {
-        Bound::decode(self, tokens, lengths)?;
-        Ok(self.logits())
-    }
-    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], rows: Rows) -> Result<&[f32], SysError> {
-        Bound::prefill(self, slot, start, tokens, rows)?;
-        Ok(self.logits())
-    }
-    fn copy(&mut self, from: usize, to: usize, tokens: usize) {
-        Bound::copy(self, from, to, tokens);
-    }
-    fn page(&self) -> usize {
-        Bound::page(self)
-    }
-    fn release(&mut self, slot: usize, from: usize) {
-        Bound::release(self, slot, from);
-    }
-    fn block(&self) -> usize {
-        self.cache().block
-    }
-    fn blocks(&self) -> usize {
-        self.cache().blocks
-    }
-    fn store(&mut self, slot: usize, start: usize, block: usize) {
-        Bound::store(self, slot, start, block);
-    }
-    fn load(&mut self, block: usize, slot: usize, start: usize) {
-        Bound::load(self, block, slot, start);
-    }
-    fn release_block(&mut self, block: usize) {
-        Bound::release_block(self, block);
-    }
-}
 
 /// What a batch shares with the rest of the engine.
 pub(crate) struct Shared {
@@ -113,36 +45,22 @@ pub(crate) struct Batch<S> {
     extent: Extent,
     memory: Memory,
     pace: Pace,
-    width: usize,
-    /// Ids that may be drawn: those that have a token.
-    drawable: usize,
     rules: Rules,
     rows: Vec<Sequence>,
     /// How many sequences have had a place.
     arrivals: u64,
     prefilling: Option<(usize, Sequence)>,
     ready: VecDeque<Sequence>,
-    sampler: Sampler,
     masks: Helper,
-    /// Words of a mask that is made for one draw.
-    words: Vec<u32>,
+    drawing: Drawing,
     outbox: Outbox,
     shared: Shared,
     tokens: Vec<u32>,
     lengths: Vec<u32>,
-    drawn: Vec<Outcome>,
     /// Tokens that each place is to hold, while room is made for them.
     wanted: Vec<(usize, usize)>,
     run_time: Duration,
     sample_time: Duration,
-}
-
-/// What a decode step gave a row.
-enum Outcome {
-    /// A new token; `None`: see [`Sequence::why_none`].
-    New(Option<Drawn>),
-    /// A token that the answer has already, computed once more.
-    Known,
 }
 
 impl<S: Steps> Batch<S> {
@@ -162,21 +80,17 @@ impl<S: Steps> Batch<S> {
             pace: Pace::new(extent.chunk),
             steps,
             extent,
-            width,
-            drawable: drawable.min(width),
             rules,
             rows: Vec::with_capacity(extent.slots),
             arrivals: 0,
             prefilling: None,
             ready: VecDeque::new(),
-            sampler: Sampler::default(),
             masks: Helper::default(),
-            words: Vec::new(),
+            drawing: Drawing::new(drawable.min(width), extent.slots),
             outbox,
             shared,
             tokens: Vec::with_capacity(extent.slots),
             lengths: Vec::with_capacity(extent.slots),
-            drawn: Vec::with_capacity(extent.slots),
             wanted: Vec::with_capacity(extent.slots + 1),
             run_time: Duration::ZERO,
             sample_time: Duration::ZERO,
@@ -392,31 +306,22 @@ impl<S: Steps> Batch<S> {
         let times = self.masks.finish(self.rows.iter_mut().map(|row| &mut row.guide));
         add_time(&self.shared.counters.mask_nanos, times.masks);
         add_time(&self.shared.counters.mask_wait_nanos, times.wait);
-        let logits = match result {
-            Ok(logits) => logits,
-            Err(error) => {
-                let reason = format!("a decode step failed: {error}");
-                self.fail_rows(&reason);
-                return Err(error);
-            }
-        };
+        let begun = Instant::now();
         let counters = &self.shared.counters;
+        let drawn = result.and_then(|()| {
+            self.drawing
+                .rows(&mut self.steps, &mut self.rows, &self.rules, counters)
+        });
+        self.sample_time += begun.elapsed();
+        if let Err(error) = drawn {
+            let reason = format!("a decode step failed: {error}");
+            self.fail_rows(&reason);
+            return Err(error);
+        }
         add(&counters.decode_tokens, batch);
         counters.peak_batch.fetch_max(batch as u64, Relaxed);
-        let begun = Instant::now();
-        self.drawn.clear();
-        for (row, logits) in self.rows.iter_mut().zip(logits.chunks_exact(self.width)) {
-            row.computed += 1;
-            self.drawn.push(if row.repeat() {
-                Outcome::Known
-            } else {
-                let logits = &logits[..self.drawable];
-                Outcome::New(row.draw(logits, &self.rules, &mut self.sampler, &mut self.words))
-            });
-        }
-        self.sample_time += begun.elapsed();
-        for (row, outcome) in self.rows.iter_mut().zip(self.drawn.drain(..)) {
-            if let Outcome::New(drawn) = outcome {
+        for (row, next) in self.rows.iter_mut().zip(self.drawing.take()) {
+            if let Next::New(drawn) = next {
                 advance(row, drawn, &self.rules, &mut self.outbox, &self.shared);
             }
         }
@@ -484,8 +389,25 @@ impl<S: Steps> Batch<S> {
         let begun = Instant::now();
         let result = self.steps.prefill(*slot, sequence.computed, tokens, rows);
         self.run_time += begun.elapsed();
-        let logits = match result {
-            Ok(logits) => logits,
+        let begun = Instant::now();
+        let counters = &self.shared.counters;
+        let row = if rows == Rows::All { count - 1 } else { 0 };
+        let drawn = result.and_then(|()| {
+            if rows == Rows::All {
+                self.drawing
+                    .tell_prompt(&mut self.steps, count, sequence, &self.rules)?;
+            }
+            sequence.computed += count;
+            if count < rest {
+                return Ok(None);
+            }
+            self.drawing
+                .one(&mut self.steps, row, sequence, &self.rules, counters)
+                .map(Some)
+        });
+        self.sample_time += begun.elapsed();
+        let drawn = match drawn {
+            Ok(drawn) => drawn,
             Err(error) => {
                 let reason = format!("computing the prompt failed: {error}");
                 fail(sequence, &reason, &mut self.outbox, &self.shared);
@@ -493,22 +415,10 @@ impl<S: Steps> Batch<S> {
                 return Err(error);
             }
         };
-        if rows == Rows::All {
-            let rows = logits.chunks_exact(self.width).map(|row| &row[..self.drawable]);
-            sequence.tell_prompt(rows.take(count), &self.rules);
-        }
-        sequence.computed += count;
         add(&self.shared.counters.prefill_chunks, 1);
         add(&self.shared.counters.prefill_tokens, count);
-        if count < rest {
-            return Ok(());
-        }
-        if !sequence.repeat() {
-            let begun = Instant::now();
-            let row = if rows == Rows::All { count - 1 } else { 0 };
-            let logits = &logits[row * self.width..][..self.drawable];
-            let drawn = sequence.draw(logits, &self.rules, &mut self.sampler, &mut self.words);
-            self.sample_time += begun.elapsed();
+        let Some(next) = drawn else { return Ok(()) };
+        if let Next::New(drawn) = next {
             begin(sequence, drawn, &self.rules, &mut self.outbox, &self.shared);
         }
         // A prompt that is told was cut in its own way.

@@ -80,7 +80,7 @@ impl Steps for Script {
     fn width(&self) -> usize {
         WIDTH
     }
-    fn decode(&mut self, tokens: &[u32], lengths: &[u32]) -> Result<&[f32], SysError> {
+    fn decode(&mut self, tokens: &[u32], lengths: &[u32]) -> Result<(), SysError> {
         let broken = self.begin()?;
         for (slot, (&token, &length)) in tokens.iter().zip(lengths).enumerate() {
             self.places[slot].truncate(length as usize);
@@ -94,9 +94,9 @@ impl Steps for Script {
             // Only the first row of a broken run is broken.
             self.row(slot, slot, broken && slot == 0);
         }
-        Ok(&self.logits)
+        Ok(())
     }
-    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], rows: Rows) -> Result<&[f32], SysError> {
+    fn prefill(&mut self, slot: usize, start: usize, tokens: &[u32], rows: Rows) -> Result<(), SysError> {
         let broken = self.begin()?;
         assert!(tokens.len() <= self.extent.chunk);
         match self.cut {
@@ -115,7 +115,10 @@ impl Steps for Script {
         if rows == Rows::Last {
             self.row(0, slot, broken);
         }
-        Ok(&self.logits)
+        Ok(())
+    }
+    fn logits(&mut self, row: usize) -> Result<&[f32], SysError> {
+        Ok(&self.logits[row * WIDTH..][..WIDTH])
     }
     fn copy(&mut self, from: usize, to: usize, tokens: usize) {
         self.places[to] = self.places[from][..tokens].to_vec();

@@ -14,16 +14,17 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::{
     admission::Admission,
-    batch::{Batch, Shared, Steps},
+    batch::{Batch, Shared},
     extent::Extent,
     job::{Job, JobHandle, Mailbox, Rejected, Submit},
     mask::{ActiveRules, Masks, RuleError, RuleFile, RuleSet},
     model::Model,
-    ort_sys::{Bound, Cache},
+    ort_sys::{Bound, Cache, Place},
     outbox::Outbox,
     prep::{Accepted, Inbox, Preparer},
     sequence::{Address, Cut, Rules},
     stats::{Counters, Stats, add},
+    steps::Steps,
 };
 
 /// How an engine serves its model.
@@ -35,7 +36,7 @@ pub struct EngineConfig {
     pub queue: usize,
     /// Tokens of prompts that are computed between two decode steps.
     pub prefill_chunk: usize,
-    /// Bytes for keys and values, at most.
+    /// Bytes for keys and values, at most; on a device exactly so many.
     pub kv_memory: usize,
     /// Threads that prepare prompts.
     pub prep_threads: usize,
@@ -99,7 +100,7 @@ pub struct EngineInfo {
     pub provider: String,
     /// Sequences that run at once.
     pub slots: usize,
-    /// Bytes for keys and values, at most; memory is taken as tokens need it.
+    /// Bytes for keys and values, at most; on the host memory is taken as tokens need it, on a device at once.
     pub kv_bytes: usize,
     /// What an operator should know though it is no fault.
     pub notes: Vec<String>,
@@ -131,7 +132,12 @@ impl Engine {
     /// # Errors
     /// [`StartError`].
     pub fn start(model: Model, config: &EngineConfig, mailboxes: Vec<Mailbox>) -> Result<Self, StartError> {
-        let Plan { extent, capacity } = plan(&model, config)?;
+        let Plan {
+            extent,
+            capacity,
+            cached,
+            note,
+        } = plan(&model, config)?;
         let info = EngineInfo {
             version: model.version().to_owned(),
             context: model.context(),
@@ -139,7 +145,7 @@ impl Engine {
             provider: model.provider().to_owned(),
             slots: extent.slots,
             kv_bytes: capacity * model.dimensions.token_bytes().unwrap_or(0),
-            notes: model.notes().to_vec(),
+            notes: model.notes().iter().cloned().chain(note).collect(),
         };
         let name = model.dir().display().to_string();
         let system = |reason: String| StartError::System {
@@ -153,6 +159,8 @@ impl Engine {
             context,
             ends,
             cut,
+            place,
+            heads,
             ..
         } = model;
         let block = match cut {
@@ -161,10 +169,14 @@ impl Engine {
         };
         let cache = Cache {
             block,
-            blocks: capacity / block,
+            blocks: cached / block,
         };
         let masks = Arc::new(Masks::new(&prompts, &ends).map_err(system)?);
-        let bound = Bound::new(session, dimensions, extent, cache).map_err(|error| system(error.to_string()))?;
+        let bound = Bound::new(session, &place, dimensions, extent, cache).and_then(|bound| match heads.is_empty() {
+            true => Ok(bound),
+            false => bound.with_heads(heads, info.vocabulary),
+        });
+        let bound = bound.map_err(|error| system(error.to_string()))?;
         let rules = Rules {
             ends,
             context,
@@ -335,10 +347,18 @@ struct Plan {
     extent: Extent,
     /// Tokens whose keys and values may be kept.
     capacity: usize,
+    /// Those of them for which the prefix cache has places.
+    cached: usize,
+    /// What an operator should know.
+    note: Option<String>,
 }
 
-/// How much fits into the memory allowed. Sequences share it as they grow, so it need not hold all of them at their
-/// longest; but the longest one alone.
+/// Of a device's memory for keys and values, one part of so many is kept for the prefix cache.
+const CACHE_PART: usize = 8;
+
+/// How much fits into the memory allowed. On the host sequences share it as they grow, so it need not hold all of them at
+/// their longest, but the longest one alone. A device's memory is taken at once: as many whole places as are wanted and fit
+/// beside the prefix cache's part, and the rest is the prefix cache's as well.
 fn plan(model: &Model, config: &EngineConfig) -> Result<Plan, StartError> {
     let numbers = [
         ("max_batch", config.max_batch),
@@ -360,12 +380,38 @@ fn plan(model: &Model, config: &EngineConfig) -> Result<Plan, StartError> {
             have: config.kv_memory,
         });
     }
+    let slots = match model.place {
+        Place::Host => config.max_batch,
+        Place::Device(_) => whole_places(capacity, context, config.max_batch),
+    };
+    let note = (slots < config.max_batch).then(|| {
+        format!(
+            "`kv_memory` has room for {slots} sequences of {context} tokens on the device, so {slots} run at once, not the \
+             {} of `max_batch`; raise `kv_memory` or lower `max_context`",
+            config.max_batch
+        )
+    });
     let extent = Extent {
-        slots: config.max_batch,
+        slots,
         context,
         chunk: config.prefill_chunk.min(context),
     };
-    Ok(Plan { extent, capacity })
+    let cached = match model.place {
+        Place::Host => capacity,
+        Place::Device(_) => capacity - slots * context,
+    };
+    Ok(Plan {
+        extent,
+        capacity,
+        cached,
+        note,
+    })
+}
+
+/// Places of `context` tokens that fit into a device's memory for `capacity` tokens, which has room for one.
+fn whole_places(capacity: usize, context: usize, wanted: usize) -> usize {
+    let for_places = capacity - capacity / CACHE_PART;
+    (for_places / context).clamp(1, wanted)
 }
 
 /// Serves a batch until a message says to close, or nobody can send one.
@@ -465,3 +511,7 @@ impl<S: Steps> Thread<S> {
         true
     }
 }
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -24,10 +24,6 @@
 //! | `logprob`, `top_ids`, `top_logprobs` | f32, i64, f32 | 1, top, top | with [`Kind::top`]: within 1e-5 of [`crate::logprob::of`] |
 //!
 //! Bias and penalties are not part of it: such rows are drawn by the host.
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "for the CUDA provider, which this version does not run yet")
-)]
 
 mod maker;
 
@@ -74,6 +70,15 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// For a row of which nobody wants anything: the best one.
+    pub(crate) const NOTHING: Self = Self {
+        scale: 1.0,
+        chance: 0.0,
+        keep: 1,
+        share: f64::INFINITY,
+        min_p: 0.0,
+    };
+
     /// For the token number `index` of a job. `None`: only the host can.
     pub(crate) fn of(sampling: &Sampling, index: u64, kind: Kind) -> Option<Self> {
         let penalties =
@@ -82,11 +87,8 @@ impl Request {
             return None;
         }
         let greedy = Self {
-            scale: 1.0,
             chance: uniform(sampling.seed, index),
-            keep: 1,
-            share: f64::INFINITY,
-            min_p: 0.0,
+            ..Self::NOTHING
         };
         // The device sees for itself whether the best logit is infinite.
         match Way::of(sampling, kind.vocabulary, 0.0) {

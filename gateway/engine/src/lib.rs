@@ -12,6 +12,8 @@ mod admission;
 mod answer;
 mod batch;
 mod calls;
+mod cuda;
+mod drawing;
 mod engine;
 mod extent;
 mod head;
@@ -32,6 +34,7 @@ mod runtime;
 mod sample;
 mod sequence;
 mod stats;
+mod steps;
 mod stop;
 
 pub use answer::{AnswerError, answer};
@@ -44,6 +47,6 @@ pub use mask::{
     Allow, Fired, Grammars, Lint, MAX_RULES, MAX_TRIGGER, Rule, RuleError, RuleFile, RuleSet, TextClass, TextSet, Walk,
     Warning, When,
 };
-pub use model::{Model, ModelOptions, Problem, Provider, Report, inspect};
+pub use model::{Draw, Model, ModelOptions, Problem, Provider, Report, inspect};
 pub use runtime::{FoundBy, OLDEST_MINOR, Runtime, RuntimeError};
 pub use stats::{BUCKETS, Histogram, Stats};

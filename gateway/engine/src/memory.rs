@@ -4,7 +4,7 @@
 //! has to leave. Invariant: keys and values are only ever written where [`Books`] has counted them, so no more memory is
 //! taken than allowed, but for the moment in which a sequence moves.
 
-use crate::{batch::Steps, kv::Books, prefix::Prefixes};
+use crate::{kv::Books, prefix::Prefixes, steps::Steps};
 
 /// The books of a model's memory, and the index of its prefix cache.
 pub(crate) struct Memory {
@@ -114,7 +114,8 @@ impl Memory {
         // What is there of it becomes the newest, so that it is not what has to go.
         let have = self.prefixes.find(prompt).len();
         let more = prompt.len() / length - have;
-        while self.books.short([], more * length) > 0 && self.prefixes.len() > have {
+        let full = |this: &Self| this.books.short([], more * length) > 0 || this.prefixes.free() < more;
+        while full(self) && self.prefixes.len() > have {
             if !self.evict(steps) {
                 break;
             }

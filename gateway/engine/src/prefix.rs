@@ -58,6 +58,11 @@ impl Prefixes {
         self.blocks.len()
     }
 
+    /// How many more fit without giving one up.
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
     /// Places of the blocks that begin `tokens`, as many as are kept, and marks them as used.
     pub(crate) fn find(&mut self, tokens: &[u32]) -> Vec<Place> {
         let chain = self.chain(tokens);

@@ -105,6 +105,7 @@ pub struct Runtime {
     path: PathBuf,
     version: String,
     found_by: FoundBy,
+    cuda_folder: Option<PathBuf>,
 }
 
 impl fmt::Debug for Runtime {
@@ -184,9 +185,22 @@ impl Runtime {
             path: path.clone(),
             version,
             found_by,
+            cuda_folder: None,
         };
         *loaded = Some(runtime.clone());
         Ok(runtime)
+    }
+
+    /// Has the libraries for CUDA looked for in this folder and nowhere else: in it, in its `lib` and `lib64`, and in those
+    /// of NVIDIA's wheels (`nvidia/*/lib`). `None`: in the usual places.
+    #[must_use]
+    pub fn with_cuda_folder(mut self, folder: Option<PathBuf>) -> Self {
+        self.cuda_folder = folder;
+        self
+    }
+
+    pub(crate) fn cuda_folder(&self) -> Option<&Path> {
+        self.cuda_folder.as_deref()
     }
 
     /// The file, resolved.

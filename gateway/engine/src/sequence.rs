@@ -169,6 +169,11 @@ impl Sequence {
         self.request.max_tokens == Some(0)
     }
 
+    /// Number of the next token of the answer, from 0.
+    pub(crate) fn index(&self) -> u64 {
+        self.answer.len() as u64
+    }
+
     fn generated(&self) -> u32 {
         self.answer.len() as u32
     }
@@ -178,23 +183,22 @@ impl Sequence {
         self.request.echo == Echo::Prompt && self.request.logprobs.is_some() && !self.begun
     }
 
-    /// Keeps the log probabilities of the prompt's tokens behind those that are computed, from the rows of these.
-    pub(crate) fn tell_prompt<'a>(&mut self, rows: impl Iterator<Item = &'a [f32]>, rules: &Rules) {
-        let top = self.request.logprobs.unwrap_or(0) as usize;
-        if self.computed == 0 {
+    /// Keeps the log probability of the prompt's token behind the one that is `row` tokens behind what is computed, from its
+    /// logits.
+    pub(crate) fn tell_prompt(&mut self, row: usize, logits: &[f32], rules: &Rules) {
+        if self.prompt_logprobs.is_empty() {
             let token = self.prompt[0];
-            self.prompt_logprobs = vec![Logprob {
+            self.prompt_logprobs.push(Logprob {
                 token,
                 bytes: rules.text.get(token).to_vec(),
                 logprob: None,
                 top: Vec::new(),
-            }];
+            });
         }
-        let behind = &self.prompt[self.computed + 1..];
-        let told = rows
-            .zip(behind)
-            .map(|(row, &token)| logprob::of(row, token, top, &rules.text));
-        self.prompt_logprobs.extend(told);
+        if let Some(&token) = self.prompt.get(self.computed + row + 1) {
+            let top = self.request.logprobs.unwrap_or(0) as usize;
+            self.prompt_logprobs.push(logprob::of(logits, token, top, &rules.text));
+        }
     }
 
     /// After losing its place: whether the token that follows what is computed is known already. Then it is the next one.
@@ -212,9 +216,8 @@ impl Sequence {
         sampler: &mut Sampler,
         words: &mut Vec<u32>,
     ) -> Option<Drawn> {
-        let constraint = self.guide.as_ref().and_then(|guide| guide.mask());
-        let mask = self.mask(constraint, logits.len(), rules, words);
-        let index = self.answer.len() as u64;
+        let mask = self.mask(self.constraint(), logits.len(), rules, words);
+        let index = self.index();
         let token = sampler.draw(logits, mask, &self.request.sampling, &self.history, index)?;
         let of = |top| logprob::of(logits, token, top as usize, &rules.text);
         Some(Drawn {
@@ -225,7 +228,7 @@ impl Sequence {
 
     /// The tokens that may come next, one bit each; `None`: all `width`. `constraint` is what the form of the answer
     /// allows; where it leaves nothing but an end, the answer may end before its least length.
-    fn mask<'a>(
+    pub(crate) fn mask<'a>(
         &self,
         constraint: Option<&'a [u32]>,
         width: usize,
@@ -263,6 +266,11 @@ impl Sequence {
     /// Whether the answer has its least length.
     fn may_end(&self) -> bool {
         self.generated() >= self.request.min_tokens
+    }
+
+    /// The tokens that a form and the safety rules allow next, one bit each; `None`: all.
+    pub(crate) fn constraint(&self) -> Option<&[u32]> {
+        self.guide.as_ref().and_then(|guide| guide.mask())
     }
 
     /// Whether a form or a rule binds the next token.

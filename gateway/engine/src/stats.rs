@@ -74,6 +74,14 @@ pub struct Stats {
     pub preempted: u64,
     /// Jobs that passed their deadline.
     pub timed_out: u64,
+    /// Tokens drawn by a graph where the logits are.
+    pub device_draws: u64,
+    /// Tokens drawn by the host.
+    pub host_draws: u64,
+    /// Those of them that a graph was asked for, and left to the host since the nucleus was too wide.
+    pub wide_draws: u64,
+    /// Bytes that came from a device: ids, log probabilities, and rows of logits for the host's draws.
+    pub device_bytes: u64,
     /// Tokens of prompts that the prefix cache had.
     pub cached_tokens: u64,
     /// Blocks of the prefix cache that were given up.
@@ -129,6 +137,10 @@ pub(crate) struct Counters {
     pub(crate) prefix_evictions: AtomicU64,
     pub(crate) cached_tokens: AtomicU64,
     pub(crate) timed_out: AtomicU64,
+    pub(crate) device_draws: AtomicU64,
+    pub(crate) host_draws: AtomicU64,
+    pub(crate) wide_draws: AtomicU64,
+    pub(crate) device_bytes: AtomicU64,
     pub(crate) preempted: AtomicU64,
     pub(crate) kv_tokens: AtomicU64,
     pub(crate) kv_capacity: AtomicU64,
@@ -208,6 +220,10 @@ impl Counters {
             prefix_evictions: read(&self.prefix_evictions),
             cached_tokens: read(&self.cached_tokens),
             timed_out: read(&self.timed_out),
+            device_draws: read(&self.device_draws),
+            host_draws: read(&self.host_draws),
+            wide_draws: read(&self.wide_draws),
+            device_bytes: read(&self.device_bytes),
             preempted: read(&self.preempted),
             kv_tokens: read(&self.kv_tokens),
             kv_capacity: read(&self.kv_capacity),

@@ -23,7 +23,7 @@ use clap::Parser;
 pub use args::IoChoice;
 use args::{Args, Command, ConfigCommand, ModelCommand, SafetyCommand};
 
-use crate::config::{self, Config, Library, Machine, Source};
+use crate::config::{self, Config, Machine, Source};
 
 /// What `serve` needs besides the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +123,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         }
         Command::Model(ModelCommand::Inspect { path, config }) => {
             let config = load(&source(config.config, Vec::new()))?;
-            inspect(&path, &config.engine.onnxruntime, out)
+            inspect(&path, &config.engine, out)
         }
         Command::Safety(SafetyCommand::Check { rules, prompt }) => safety::check(rules, prompt, out),
         Command::Safety(SafetyCommand::TokenMap { rules, rule }) => safety::token_map(rules, rule.as_deref(), out),
@@ -154,8 +154,8 @@ fn check(path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// `model inspect`: what the engine says of a model's folder.
-fn inspect(path: &Path, library: &Library, out: &mut dyn Write) -> Result<(), Failure> {
-    let runtime = crate::server::runtime(library).map_err(Failure::start)?;
+fn inspect(path: &Path, engine: &config::Engine, out: &mut dyn Write) -> Result<(), Failure> {
+    let runtime = crate::server::runtime(engine).map_err(Failure::start)?;
     let report = zerohop_engine::inspect(&runtime, path);
     writeln!(out, "{report}")?;
     if report.fits() {

@@ -259,6 +259,8 @@ pub enum Provider {
 pub struct Engine {
     /// The shared library.
     pub onnxruntime: Library,
+    /// The folder with NVIDIA's libraries; `None`: in one of the usual places.
+    pub cuda: Option<PathBuf>,
 }
 
 /// Where a shared library is.

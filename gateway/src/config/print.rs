@@ -82,6 +82,7 @@ struct PrintedOnnx {
 #[derive(Serialize)]
 struct Engine {
     onnxruntime: String,
+    cuda: String,
 }
 
 #[derive(Serialize)]
@@ -148,6 +149,10 @@ impl Root {
                 onnxruntime: match &config.engine.onnxruntime {
                     Library::Auto => "auto".into(),
                     Library::File(path) => path.display().to_string(),
+                },
+                cuda: match &config.engine.cuda {
+                    None => "auto".into(),
+                    Some(folder) => folder.display().to_string(),
                 },
             },
             safety: Safety {

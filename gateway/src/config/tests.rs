@@ -155,6 +155,7 @@ server:
 models: []
 engine:
   onnxruntime: auto
+  cuda: auto
 safety:
   constraints:
     enabled: false
@@ -219,6 +220,11 @@ fn every_key_is_read() {
     assert_eq!(
         config.engine.onnxruntime,
         Library::File("/opt/libonnxruntime.so".into())
+    );
+    assert_eq!(
+        config.engine.cuda.as_deref(),
+        Some(&*Path::new(FOLDER).join("models/b")),
+        "any folder that is there"
     );
     assert_eq!(config.memory.alignment, 128);
     assert_eq!(

@@ -338,6 +338,14 @@ pub struct EngineGauges {
     pub preempted: u64,
     /// Jobs that passed their deadline.
     pub timed_out: u64,
+    /// Tokens drawn by a graph where the logits are.
+    pub device_draws: u64,
+    /// Tokens drawn by the host.
+    pub host_draws: u64,
+    /// Those of them that a graph left to the host.
+    pub wide_draws: u64,
+    /// Bytes that came from a device.
+    pub device_bytes: u64,
     /// Key-value memory in use, in the unit of `kv_capacity`.
     pub kv_used: u64,
     /// Key-value memory there is; 0 if the engine has none.

@@ -302,7 +302,7 @@ pub(super) fn own_labels<'a>(model: &ModelScrape<'a>) -> [(&'static str, &'a str
 
 fn engines(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
     type Row = (&'static str, Kind, &'static str, fn(&EngineGauges) -> u64);
-    const ROWS: [Row; 17] = [
+    const ROWS: [Row; 21] = [
         (
             "zerohop_engine_waiting",
             Kind::Gauge,
@@ -368,6 +368,30 @@ fn engines(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
             Kind::Counter,
             "Jobs that passed their deadline.",
             |engine| engine.timed_out,
+        ),
+        (
+            "zerohop_engine_device_draws_total",
+            Kind::Counter,
+            "Tokens drawn by a graph where the logits are.",
+            |engine| engine.device_draws,
+        ),
+        (
+            "zerohop_engine_host_draws_total",
+            Kind::Counter,
+            "Tokens drawn by the host.",
+            |engine| engine.host_draws,
+        ),
+        (
+            "zerohop_engine_wide_draws_total",
+            Kind::Counter,
+            "Tokens drawn by the host since the nucleus was too wide for the graph.",
+            |engine| engine.wide_draws,
+        ),
+        (
+            "zerohop_engine_device_bytes_total",
+            Kind::Counter,
+            "Bytes that came from a device: ids, and rows of logits for the draws of the host.",
+            |engine| engine.device_bytes,
         ),
         (
             "zerohop_engine_steps_total",

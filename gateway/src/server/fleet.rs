@@ -40,7 +40,7 @@ impl Fleet {
     /// # Errors
     /// The first that fails.
     pub(super) fn load(config: &Config, workers: &Workers, log: &Log) -> Result<Self, StartError> {
-        let runtime = runtime(&config.engine.onnxruntime)?;
+        let runtime = runtime(&config.engine)?;
         log.info(format_args!("{runtime}"));
         let mut this = Self {
             runtime,
@@ -92,12 +92,13 @@ impl Fleet {
 }
 
 /// Loads the library.
-pub(crate) fn runtime(library: &Library) -> Result<Runtime, StartError> {
-    let configured: Option<&Path> = match library {
+pub(crate) fn runtime(engine: &config::Engine) -> Result<Runtime, StartError> {
+    let configured: Option<&Path> = match &engine.onnxruntime {
         Library::Auto => None,
         Library::File(path) => Some(path),
     };
     Runtime::find(configured, std::env::var_os("ORT_DYLIB_PATH").as_deref())
+        .map(|runtime| runtime.with_cuda_folder(engine.cuda.clone()))
         .map_err(|error| StartError::new(error.to_string()))
 }
 
@@ -116,6 +117,7 @@ pub(super) fn model(runtime: &Runtime, model: &config::Model) -> Result<Model, S
         },
         threads: onnx.threads,
         max_context: model.max_context,
+        ..ModelOptions::default()
     };
     Model::load(runtime, &path, &options).map_err(|error| StartError::new(format!("model {}: {error}", model.id)))
 }

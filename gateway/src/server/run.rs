@@ -63,7 +63,7 @@ pub fn run(config: &Config, options: RunOptions, out: &mut dyn Write) -> Result<
 pub(crate) fn load<'a>(config: &'a Config, name: Option<&str>) -> Result<(&'a Model, zerohop_engine::Model), Failure> {
     let start = |error: super::StartError| Failure::Start(error.to_string());
     let wanted = choose(config, name)?;
-    let runtime = fleet::runtime(&config.engine.onnxruntime).map_err(start)?;
+    let runtime = fleet::runtime(&config.engine).map_err(start)?;
     let model = fleet::model(&runtime, wanted).map_err(start)?;
     Ok((wanted, model))
 }

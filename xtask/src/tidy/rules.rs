@@ -27,7 +27,7 @@ const CODE: [Ban; 12] = [
         except: &[
             "gateway/ring/src/sys.rs",
             "gateway/ring/src/sys/",
-            "gateway/engine/src/ort_sys.rs",
+            "gateway/engine/src/ort_sys/",
             "gateway/simd/src/x86/",
             "gateway/simd/src/text.rs",
             "gateway/simd/tests/guard.rs",

@@ -2,7 +2,7 @@
 //!
 //! Inputs `input_ids` i64[batch, seq], `seqlens_k` i32[batch] (tokens so far, minus 1), `total_sequence_length` i32 (the
 //! longest of the batch), `logit_rows` i64[rows] (which of the flattened batch × seq reach the head) and, for each
-//! layer `n` from 0, `past.n.key` and `past.n.value` f32[batch, kv_heads, max_seq, head_dim]. Outputs `logits`
+//! layer `n` from 0, `past.n.key` and `past.n.value` f32 or f16[batch, kv_heads, max_seq, head_dim]. Outputs `logits`
 //! f32[rows, vocabulary] and `present.n.key|value`, bound to the memory of `past`: the graph appends in place.
 //!
 //! It never adapts a graph. Invariant: a session that passed [`check`] and [`try_out`] fulfils all of it, at the first and
@@ -11,6 +11,7 @@
 use std::path::Path;
 
 use ort::{
+    ep::{ArenaExtendStrategy, CUDA},
     logging::LogLevel,
     session::{Session, builder::SessionBuilder},
     value::{Outlet, TensorElementType, ValueType},
@@ -18,19 +19,19 @@ use ort::{
 
 use super::problem::Problem;
 use crate::{
-    extent::{Dimensions, Extent},
-    ort_sys::{Bound, Cache, Rows, SysError},
+    extent::{Dimensions, Extent, Number},
+    ort_sys::{Bound, Cache, Place, Rows, SysError},
     runtime::Runtime,
     sequence::Cut,
 };
 
 const REMEDY: &str = "export the model with the graph contract (see docs/models.md)";
 
-/// Loads `dir/model.onnx` on the CPU provider.
-pub(super) fn open(runtime: &Runtime, dir: &Path, threads: usize) -> Result<Session, Problem> {
+/// Loads `dir/model.onnx` on the provider of this place.
+pub(super) fn open(runtime: &Runtime, place: &Place, dir: &Path, threads: usize) -> Result<Session, Problem> {
     let path = dir.join("model.onnx");
     let load = || -> Result<Session, String> {
-        let mut builder = configure(Session::builder(&runtime.environment).map_err(text)?, threads)?;
+        let mut builder = builder(runtime, place, threads)?;
         builder.commit_from_file(&path).map_err(text)
     };
     load().map_err(|error| {
@@ -39,9 +40,11 @@ pub(super) fn open(runtime: &Runtime, dir: &Path, threads: usize) -> Result<Sess
     })
 }
 
-/// One step at a time, without threads that spin while they wait: the cores belong to the workers as well.
-fn configure(builder: SessionBuilder, threads: usize) -> Result<SessionBuilder, String> {
-    builder
+/// A session on the provider of this place. One step at a time, without threads that spin while they wait: the cores belong
+/// to the workers as well.
+pub(super) fn builder(runtime: &Runtime, place: &Place, threads: usize) -> Result<SessionBuilder, String> {
+    let builder = Session::builder(&runtime.environment)
+        .map_err(text)?
         .with_intra_threads(threads)
         .map_err(text)?
         .with_inter_threads(1)
@@ -54,7 +57,17 @@ fn configure(builder: SessionBuilder, threads: usize) -> Result<SessionBuilder, 
         .map_err(text)?
         // Its errors come back as values; written to the terminal as well, they would be told twice.
         .with_log_level(LogLevel::Fatal)
-        .map_err(text)
+        .map_err(text)?;
+    match place {
+        Place::Host => Ok(builder),
+        Place::Device(_) => {
+            // The arena for what lies between operators grows by what is needed, not to the next power of two.
+            let cuda = CUDA::default().with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested);
+            // Else the runtime would go on without it, in silence.
+            let cuda = cuda.build().error_on_failure();
+            builder.with_execution_providers([cuda]).map_err(text)
+        }
+    }
 }
 
 #[allow(clippy::needless_pass_by_value)]
@@ -63,7 +76,7 @@ fn text(error: impl ToString) -> String {
 }
 
 /// Checks names, element types and shapes; all that does not fit.
-pub(super) fn check(session: &Session, dir: &Path) -> Result<Dimensions, Vec<Problem>> {
+pub(super) fn check(session: &Session, place: &Place, dir: &Path) -> Result<Dimensions, Vec<Problem>> {
     let mut faults = Faults(Vec::new());
     let (inputs, outputs) = (session.inputs(), session.outputs());
     if let Some(problem) = of_genai(inputs, dir) {
@@ -87,6 +100,8 @@ pub(super) fn check(session: &Session, dir: &Path) -> Result<Dimensions, Vec<Pro
             "input `past.0.key` must fix dimensions 1 (KV heads) and 3 (head size), has {first_past:?}"
         ));
     }
+    let element = element_of(inputs, "past.0.key").filter(|&ty| ty == TensorElementType::Float16);
+    let element = element.unwrap_or(TensorElementType::Float32);
     let vocabulary = shape_of(outputs, "logits").and_then(|shape| shape.get(1).copied().filter(|&d| d > 0));
     if vocabulary.is_none() {
         faults.add("output `logits` must be f32[rows, vocabulary] with a fixed vocabulary".into());
@@ -96,12 +111,15 @@ pub(super) fn check(session: &Session, dir: &Path) -> Result<Dimensions, Vec<Pro
     for layer in 0..layers {
         for kind in ["key", "value"] {
             let name = |side| format!("{side}.{layer}.{kind}");
-            expected_inputs.push(Expected::new(name("past"), TensorElementType::Float32, &kv));
-            expected_outputs.push(Expected::new(name("present"), TensorElementType::Float32, &kv));
+            expected_inputs.push(Expected::new(name("past"), element, &kv));
+            expected_outputs.push(Expected::new(name("present"), element, &kv));
         }
     }
     if layers == 0 {
         faults.add("no inputs `past.N.key`: the graph takes no KV memory".into());
+    }
+    if element == TensorElementType::Float32 && matches!(place, Place::Device(_)) {
+        faults.add("keys and values are f32, and attention on CUDA takes f16 only".into());
     }
     faults.compare("input", inputs, &expected_inputs);
     faults.compare("output", outputs, &expected_outputs);
@@ -111,6 +129,11 @@ pub(super) fn check(session: &Session, dir: &Path) -> Result<Dimensions, Vec<Pro
             layers,
             kv_heads: size(kv_heads),
             head_dim: size(head_dim),
+            kv: if element == TensorElementType::Float16 {
+                Number::F16
+            } else {
+                Number::F32
+            },
             vocabulary: size(vocabulary),
         });
     }
@@ -203,6 +226,11 @@ impl Faults {
     }
 }
 
+fn element_of(outlets: &[Outlet], name: &str) -> Option<TensorElementType> {
+    let outlet = outlets.iter().find(|outlet| outlet.name() == name)?;
+    outlet.dtype().tensor_type()
+}
+
 fn shape_of(outlets: &[Outlet], name: &str) -> Option<Vec<i64>> {
     let outlet = outlets.iter().find(|outlet| outlet.name() == name)?;
     outlet.dtype().tensor_shape().map(|shape| shape.to_vec())
@@ -221,6 +249,7 @@ const ROUNDING: f32 = 0.04;
 /// operator should know though it is no fault.
 pub(super) fn try_out(
     session: Session,
+    place: &Place,
     dimensions: Dimensions,
     context: usize,
     dir: &Path,
@@ -233,7 +262,7 @@ pub(super) fn try_out(
     };
     let cache = Cache { block: 1, blocks: 0 };
     let fault = |what: String| Problem::new(&path, what, REMEDY);
-    let bound = Bound::new(session, dimensions, extent, cache).map_err(|error| fault(error.to_string()))?;
+    let bound = Bound::new(session, place, dimensions, extent, cache).map_err(|error| fault(error.to_string()))?;
     let mut trial = Trial { bound, last: 0 };
     let found = trial.run(context);
     let failed = |error| {
@@ -293,7 +322,8 @@ impl Trial {
         let second = self.row(0)?;
         // The second sequence's first token once more, beside the first one's second.
         self.bound.decode(&[0, 1], &[1, 0]).map_err(text)?;
-        let difference = spread_between(&alone, &self.row(0)?).max(spread_between(&second, &self.row(1)?));
+        let (first, other) = (self.row(0)?, self.row(1)?);
+        let difference = spread_between(&alone, &first).max(spread_between(&second, &other));
         self.last = context - 1;
         self.bound.decode(&[0], &[self.last as u32]).map_err(text)?;
         self.row(0)?;
@@ -301,9 +331,8 @@ impl Trial {
     }
 
     /// A row of the last run's logits, which must be numbers.
-    fn row(&self, row: usize) -> Result<Vec<f32>, String> {
-        let width = self.bound.dimensions().vocabulary;
-        let row = &self.bound.logits()[row * width..][..width];
+    fn row(&mut self, row: usize) -> Result<Vec<f32>, String> {
+        let row = self.bound.logits(row).map_err(text)?;
         if row.iter().all(|logit| logit.is_finite()) {
             Ok(row.to_vec())
         } else {
@@ -336,16 +365,12 @@ fn try_cuts(bound: &mut Bound, vocabulary: usize) -> Result<Cut, SysError> {
             bound.prefill(0, start, &tokens[start..][..*piece], Rows::Last)?;
             start += piece;
         }
-        let bits = |bound: &Bound| {
-            bound.logits()[..vocabulary]
-                .iter()
-                .map(|logit| logit.to_bits())
-                .collect()
+        let bits = |bound: &mut Bound| -> Result<Vec<u32>, SysError> {
+            Ok(bound.logits(0)?.iter().map(|logit| logit.to_bits()).collect())
         };
-        let mut all: Vec<u32> = bits(bound);
+        let mut all = bits(bound)?;
         bound.decode(&tokens[..1], &[TRIAL as u32])?;
-        let behind: Vec<u32> = bits(bound);
-        all.extend(behind);
+        all.extend(bits(bound)?);
         Ok(all)
     };
     let whole = outcome(&[TRIAL])?;

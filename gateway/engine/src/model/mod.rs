@@ -22,9 +22,12 @@ use std::{
 use ort::session::Session;
 
 use crate::{
-    extent::Dimensions,
+    cuda,
+    extent::{Dimensions, Number},
+    head::{self, Kind},
     job::{Conversation, Message, Role},
     mask::{Counts, Masks, RuleError, RuleFile, RuleSet},
+    ort_sys::Place,
     runtime::Runtime,
     sequence::Cut,
 };
@@ -55,6 +58,18 @@ pub enum Provider {
     Cuda,
 }
 
+/// Where tokens are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Draw {
+    /// Where the logits are: on a device by a graph, else by the host.
+    #[default]
+    WithLogits,
+    /// By the host, to which rows of logits are copied if need be.
+    Host,
+    /// By a graph, on the CPU provider too: slower there than the host, with the same tokens.
+    Graph,
+}
+
 /// How to load a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelOptions {
@@ -64,6 +79,8 @@ pub struct ModelOptions {
     pub threads: usize,
     /// A shorter context than the model's own.
     pub max_context: Option<usize>,
+    /// Where its tokens are drawn.
+    pub draw: Draw,
 }
 
 impl Default for ModelOptions {
@@ -72,6 +89,7 @@ impl Default for ModelOptions {
             provider: Provider::Auto,
             threads: 1,
             max_context: None,
+            draw: Draw::WithLogits,
         }
     }
 }
@@ -84,6 +102,9 @@ pub struct Model {
     pub(crate) context: usize,
     pub(crate) ends: Vec<u32>,
     pub(crate) cut: Cut,
+    pub(crate) place: Place,
+    /// Graphs that draw tokens, if any shall.
+    pub(crate) heads: Vec<(Kind, Session)>,
     dir: PathBuf,
     version: String,
     provider: String,
@@ -105,11 +126,15 @@ impl Model {
     /// # Errors
     /// The first [`Problem`] that [`inspect`] would report.
     pub fn load(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> Result<Self, Problem> {
-        let provider = choose_provider(runtime, dir, options.provider)?;
         if options.threads == 0 {
             return Err(Problem::new(dir, "`threads` is 0", "set `threads` to 1 or more"));
         }
-        let (mut report, parts) = examine(runtime, dir, options);
+        let Examined {
+            mut report,
+            parts,
+            place,
+            provider,
+        } = examine(runtime, dir, options)?;
         if !report.problems.is_empty() {
             return Err(report.problems.swap_remove(0));
         }
@@ -117,12 +142,14 @@ impl Model {
             return Err(Problem::new(dir, "incomplete", "see `zerohop model inspect`"));
         };
         Ok(Self {
+            heads: load_heads(runtime, &place, dir, options, parts.dimensions.vocabulary)?,
             session: parts.session,
             dimensions: parts.dimensions,
             prompts: Arc::new(parts.prompts),
             context: parts.context,
             ends: parts.ends,
             cut: parts.cut,
+            place,
             dir: dir.to_path_buf(),
             version: parts.version,
             provider,
@@ -242,25 +269,99 @@ impl fmt::Display for Report {
 /// Says whether the model in `dir` would load, and all that is wrong with it.
 #[must_use]
 pub fn inspect(runtime: &Runtime, dir: &Path) -> Report {
-    examine(runtime, dir, &ModelOptions::default()).0
+    match examine(runtime, dir, &ModelOptions::default()) {
+        Ok(mut examined) => {
+            if examined.report.fits() {
+                let fact = format!("provider auto: {}", examined.provider);
+                examined.report.facts.push(fact);
+            }
+            examined.report
+        }
+        Err(problem) => {
+            let mut report = Report::new(dir);
+            report.problems.push(problem);
+            report
+        }
+    }
 }
 
-/// The provider's line, or why the wish cannot be granted.
-fn choose_provider(runtime: &Runtime, dir: &Path, wish: Provider) -> Result<String, Problem> {
-    let library = "libonnxruntime_providers_cuda.so";
-    let has_cuda = runtime.path().with_file_name(library).is_file();
-    match wish {
-        Provider::Cpu => Ok("cpu, as configured".into()),
-        Provider::Auto if has_cuda => Ok(format!(
-            "cpu: {library} is there, but this build does not support CUDA yet"
-        )),
-        Provider::Auto => Ok(format!("cpu: no {library} beside the ONNX Runtime library")),
-        Provider::Cuda => Err(Problem::new(
-            dir,
-            "provider cuda is not supported yet by this build (its KV memory lies in host memory)",
-            "use `provider: cpu` or `provider: auto`",
-        )),
+/// A directory that was looked at, and on what it would run.
+struct Examined {
+    report: Report,
+    parts: Option<Parts>,
+    place: Place,
+    /// What it runs on and why.
+    provider: String,
+}
+
+/// Looks at a directory on the provider that is wished for.
+///
+/// # Errors
+/// The provider that was demanded is not there.
+fn examine(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> Result<Examined, Problem> {
+    let on = |place: Place, provider: String| {
+        let (report, parts) = examine_on(runtime, &place, dir, options);
+        Examined {
+            report,
+            parts,
+            place,
+            provider,
+        }
+    };
+    let device = |cuda| Place::Device(Arc::new(cuda));
+    match options.provider {
+        Provider::Cpu => Ok(on(Place::Host, "cpu, as configured".into())),
+        Provider::Cuda => {
+            let refused = |error: cuda::CudaError| {
+                Problem::new(dir, format!("provider cuda cannot be had: {error}"), error.remedy())
+            };
+            let cuda = cuda::open(runtime).map_err(refused)?;
+            Ok(on(device(cuda), "cuda, as configured".into()))
+        }
+        Provider::Auto => match cuda::open(runtime) {
+            Err(error) => Ok(on(Place::Host, format!("cpu: {error}"))),
+            Ok(cuda) => {
+                let tried = on(device(cuda), "cuda: the library and a device are there".into());
+                if tried.report.fits() {
+                    return Ok(tried);
+                }
+                let why = &tried.report.problems[0].what;
+                Ok(on(Place::Host, format!("cpu: on cuda, {why}")))
+            }
+        },
     }
+}
+
+/// Log probabilities that a graph tells beside a token's own, at most; the host tells more.
+const TOLD: usize = 20;
+
+/// The graphs that draw tokens, the cheapest first, if any shall.
+fn load_heads(
+    runtime: &Runtime,
+    place: &Place,
+    dir: &Path,
+    options: &ModelOptions,
+    vocabulary: usize,
+) -> Result<Vec<(Kind, Session)>, Problem> {
+    let wanted = match options.draw {
+        Draw::WithLogits => matches!(place, Place::Device(_)),
+        Draw::Host => false,
+        Draw::Graph => true,
+    };
+    if !wanted {
+        return Ok(Vec::new());
+    }
+    let load = |(whole, top)| -> Result<_, String> {
+        let kind = Kind { vocabulary, whole, top };
+        let builder = graph::builder(runtime, place, options.threads)?;
+        Ok((kind, head::load(kind, &builder)?))
+    };
+    let told = Some(TOLD.min(vocabulary));
+    let heads = [(false, None), (true, None), (true, told)].into_iter().map(load);
+    heads.collect::<Result<_, _>>().map_err(|error| {
+        let what = format!("the graph that draws tokens does not load: {error}");
+        Problem::new(dir, what, "use `provider: cpu`")
+    })
 }
 
 /// What a directory that fits consists of.
@@ -275,13 +376,8 @@ struct Parts {
 }
 
 /// Looks at everything, so that all problems come at once.
-fn examine(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> (Report, Option<Parts>) {
-    let mut report = Report {
-        dir: dir.to_path_buf(),
-        facts: Vec::new(),
-        notes: Vec::new(),
-        problems: Vec::new(),
-    };
+fn examine_on(runtime: &Runtime, place: &Place, dir: &Path, options: &ModelOptions) -> (Report, Option<Parts>) {
+    let mut report = Report::new(dir);
     if !dir.is_dir() {
         let problem = Problem::new(dir, "no such folder", "give the path of a model directory");
         report.problems.push(problem);
@@ -291,9 +387,9 @@ fn examine(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> (Report, Op
     // A file that is cut short needs no second complaint from the runtime.
     let session = version
         .is_some()
-        .then(|| report.keep(graph::open(runtime, dir, options.threads)))
+        .then(|| report.keep(graph::open(runtime, place, dir, options.threads)))
         .flatten();
-    let graph = session.and_then(|session| match graph::check(&session, dir) {
+    let graph = session.and_then(|session| match graph::check(&session, place, dir) {
         Ok(dimensions) => Some((session, dimensions)),
         Err(problems) => {
             report.problems.extend(problems);
@@ -310,7 +406,7 @@ fn examine(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> (Report, Op
         .as_ref()
         .and_then(|config| report.keep(choose_context(dir, config.context, options.max_context)));
     let session = graph.zip(context).and_then(|((session, dimensions), context)| {
-        let (session, cut, note) = report.keep(graph::try_out(session, dimensions, context, dir))?;
+        let (session, cut, note) = report.keep(graph::try_out(session, place, dimensions, context, dir))?;
         report.notes.extend(note);
         Some((session, dimensions, cut))
     });
@@ -337,6 +433,15 @@ fn examine(runtime: &Runtime, dir: &Path, options: &ModelOptions) -> (Report, Op
 }
 
 impl Report {
+    fn new(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_path_buf(),
+            facts: Vec::new(),
+            notes: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
     /// The value, or its problem into the report.
     fn keep<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         result.map_err(|problem| self.problems.push(problem)).ok()
@@ -383,13 +488,21 @@ impl Report {
             kv_heads,
             head_dim,
             vocabulary,
+            kv,
         } = parts.dimensions;
+        let kv = match kv {
+            Number::F32 => "f32",
+            Number::F16 => "f16",
+        };
         let bytes = parts.dimensions.token_bytes().unwrap_or(usize::MAX);
         let version = &parts.version;
         self.facts = vec![
             format!("model.onnx: version {version}, {layers} layers, {kv_heads} KV heads of {head_dim}"),
             format!("vocabulary: {vocabulary} in model.onnx, tokenizer.json and config.json"),
-            format!("context: {} tokens, {bytes} bytes of KV memory a token", parts.context),
+            format!(
+                "context: {} tokens, {bytes} bytes of KV memory ({kv}) a token",
+                parts.context
+            ),
             format!("end tokens: {:?}", parts.ends),
             format!("calls of tools: {}", parts.prompts.format()),
             format!("a text begins with the tokens {:?}", parts.prompts.lead()),

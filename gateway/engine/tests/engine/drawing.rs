@@ -1,6 +1,8 @@
 //! Everything that a request may ask of the draw, with the real model: alone, and all at once.
 
-use zerohop_engine::{EngineConfig, Event, Finish, Generate, JobKind, Logprob, ModelOptions, Part, Prompt, Sampling};
+use zerohop_engine::{
+    Draw, EngineConfig, Event, Finish, Generate, JobKind, Logprob, ModelOptions, Part, Prompt, Sampling,
+};
 
 use crate::support::{Client, Received, model, prompt};
 
@@ -177,4 +179,66 @@ fn ids_beyond_the_vocabulary_are_refused() {
         assert_eq!(*part, want);
         assert!(reason.starts_with(&vocabulary.to_string()), "{reason}");
     }
+}
+
+/// A token among the best: its id, its bytes and its log probability.
+type Top = (u32, Vec<u8>, f32);
+
+/// The graph that a device draws by, on the CPU provider: who draws changes nothing, and what a graph cannot is left to the
+/// host.
+#[test]
+fn a_graph_draws_what_the_host_draws() {
+    let name = "a_graph_draws_what_the_host_draws";
+    let outcomes = |draw: Draw| {
+        let options = ModelOptions {
+            draw,
+            ..ModelOptions::default()
+        };
+        let mut client = Client::start(model(name, &options)?, &EngineConfig::default());
+        let jobs: Vec<_> = requests()
+            .into_iter()
+            .enumerate()
+            .map(|(index, (_, kind))| client.submit(prompt(index), kind))
+            .collect();
+        let outcomes: Vec<Received> = jobs.iter().map(|(ticket, _)| client.outcome(*ticket)).collect();
+        Some((outcomes, client.engine.stats()))
+    };
+    let Some((by_graph, graph)) = outcomes(Draw::Graph) else {
+        return;
+    };
+    let (by_host, host) = outcomes(Draw::Host).expect("it was there before");
+    for ((one, other), (name, _)) in by_graph.iter().zip(&by_host).zip(requests()) {
+        assert_eq!(one.text(), other.text(), "{name}");
+        let end = |received: &Received| {
+            received
+                .finished()
+                .map(|(finish, usage)| (finish.clone(), usage.output_tokens))
+        };
+        assert_eq!(end(one), end(other), "{name}");
+        assert_eq!(ids(one), ids(other), "{name}");
+        for (one, other) in told(one).iter().zip(told(other)) {
+            let close = |a: f32, b: f32| (a - b).abs() < 1e-3;
+            assert!(
+                one.logprob.zip(other.logprob).is_some_and(|(a, b)| close(a, b)),
+                "{name}"
+            );
+            let same = |one: &Top, other: &Top| one.0 == other.0 && one.1 == other.1 && close(one.2, other.2);
+            assert!(
+                one.top.iter().zip(&other.top).all(|(one, other)| same(one, other)),
+                "{name}: {one:?}, {other:?}"
+            );
+        }
+    }
+    let drawn: u64 = by_host
+        .iter()
+        .map(|received| received.finished().map_or(0, |(_, u)| u.output_tokens.into()))
+        .sum();
+    assert!(host.device_draws == 0 && host.host_draws >= drawn, "{host:?}");
+    // Penalties and bias are the host's: four of eleven.
+    assert!(
+        graph.device_draws > graph.host_draws && graph.host_draws > 0,
+        "{graph:?}"
+    );
+    assert_eq!(graph.device_draws + graph.host_draws, host.host_draws);
+    assert_eq!(graph.device_bytes, 0, "the logits were on the host");
 }

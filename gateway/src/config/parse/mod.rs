@@ -126,7 +126,21 @@ impl Reader<'_> {
             }
             _ => Library::Auto,
         };
-        Engine { onnxruntime }
+        let cuda = match raw.cuda.given() {
+            Some(path) if path.value != "auto" => {
+                let folder = self.path(&path);
+                if !self.surroundings.is_folder(&folder) {
+                    let text = format!(
+                        "there is no folder {}: give the folder of NVIDIA's libraries, or auto",
+                        folder.display()
+                    );
+                    path.fault(&mut self.problems, text);
+                }
+                Some(folder)
+            }
+            _ => None,
+        };
+        Engine { onnxruntime, cuda }
     }
 
     fn memory(&mut self, raw: raw::Memory) -> Memory {
