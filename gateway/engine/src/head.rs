@@ -177,6 +177,35 @@ pub(crate) fn load(kind: Kind, builder: &SessionBuilder) -> Result<Session, Stri
     head.maker.finish(&inputs, &outputs, builder)
 }
 
+/// Makes a graph that only masks, or with `masked` false that leaves the operators of the mask out, to tell what they cost.
+/// Its output is `masked`.
+///
+/// # Errors
+/// The runtime's words.
+pub(crate) fn load_mask(vocabulary: usize, masked: bool, builder: &SessionBuilder) -> Result<Session, String> {
+    let kind = Kind {
+        vocabulary,
+        whole: false,
+        top: None,
+    };
+    let mut head = Head {
+        maker: Maker::new()?,
+        kind,
+        candidates: 0,
+    };
+    let result = match masked {
+        true => head.allowed()?,
+        false => Head::without_nan(&mut head.maker, &"logits".into())?,
+    };
+    head.maker.output("masked", &result)?;
+    let float = TensorElementType::Float32;
+    let mut inputs = vec![("logits", float, vocabulary)];
+    if masked {
+        inputs.push(("mask", TensorElementType::Uint8, mask_bytes(vocabulary)));
+    }
+    head.maker.finish(&inputs, &[("masked", float, vocabulary)], builder)
+}
+
 /// Bytes of a row's mask.
 pub(crate) fn mask_bytes(vocabulary: usize) -> usize {
     4 * vocabulary.div_ceil(32)

@@ -30,6 +30,7 @@ mod outbox;
 mod pace;
 mod prefix;
 mod prep;
+mod probe;
 mod runtime;
 mod sample;
 mod sequence;
@@ -48,5 +49,6 @@ pub use mask::{
     Warning, When,
 };
 pub use model::{Draw, Model, ModelOptions, Problem, Provider, Report, inspect};
+pub use probe::{MaskTime, mask_times};
 pub use runtime::{FoundBy, OLDEST_MINOR, Runtime, RuntimeError};
 pub use stats::{BUCKETS, Histogram, Stats};

@@ -75,7 +75,9 @@ pub fn mask_times(
         let open = result.iter().filter(|&&logit| logit == 0.0).count();
         let shut = result.iter().filter(|&&logit| logit == f32::NEG_INFINITY).count();
         if (open, open + shut) != (allowed, vocabulary) {
-            return Err(format!("{open} of {vocabulary} tokens were open and {shut} shut, not {allowed} open"));
+            return Err(format!(
+                "{open} of {vocabulary} tokens were open and {shut} shut, not {allowed} open"
+            ));
         }
     }
     let median = |mut times: Vec<Duration>| {

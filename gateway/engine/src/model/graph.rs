@@ -17,7 +17,7 @@ use ort::{
     value::{Outlet, TensorElementType, ValueType},
 };
 
-use super::problem::Problem;
+use super::{ModelOptions, problem::Problem};
 use crate::{
     extent::{Dimensions, Extent, Number},
     ort_sys::{Bound, Cache, Place, Rows, SysError},
@@ -28,10 +28,11 @@ use crate::{
 const REMEDY: &str = "export the model with the graph contract (see docs/models.md)";
 
 /// Loads `dir/model.onnx` on the provider of this place.
-pub(super) fn open(runtime: &Runtime, place: &Place, dir: &Path, threads: usize) -> Result<Session, Problem> {
+pub(super) fn open(runtime: &Runtime, place: &Place, dir: &Path, options: &ModelOptions) -> Result<Session, Problem> {
     let path = dir.join("model.onnx");
     let load = || -> Result<Session, String> {
-        let mut builder = builder(runtime, place, threads)?;
+        let builder = builder(runtime, place, options.threads)?;
+        let mut builder = profiled(builder, options, "-model")?;
         builder.commit_from_file(&path).map_err(text)
     };
     load().map_err(|error| {
@@ -40,9 +41,19 @@ pub(super) fn open(runtime: &Runtime, place: &Place, dir: &Path, threads: usize)
     })
 }
 
+/// Has a profile written if one is wished for.
+pub(super) fn profiled(builder: SessionBuilder, options: &ModelOptions, part: &str) -> Result<SessionBuilder, String> {
+    let Some(prefix) = &options.profile else {
+        return Ok(builder);
+    };
+    let mut path = prefix.clone().into_os_string();
+    path.push(part);
+    builder.with_profiling(Path::new(&path)).map_err(text)
+}
+
 /// A session on the provider of this place. One step at a time, without threads that spin while they wait: the cores belong
 /// to the workers as well.
-pub(super) fn builder(runtime: &Runtime, place: &Place, threads: usize) -> Result<SessionBuilder, String> {
+pub(crate) fn builder(runtime: &Runtime, place: &Place, threads: usize) -> Result<SessionBuilder, String> {
     let builder = Session::builder(&runtime.environment)
         .map_err(text)?
         .with_intra_threads(threads)

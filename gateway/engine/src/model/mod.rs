@@ -38,6 +38,7 @@ use self::{
     template::Template,
 };
 
+pub(crate) use self::graph::builder;
 pub use self::problem::Problem;
 pub(crate) use self::{
     prompt::{Encoded, Prompts},
@@ -81,6 +82,9 @@ pub struct ModelOptions {
     pub max_context: Option<usize>,
     /// Where its tokens are drawn.
     pub draw: Draw,
+    /// Where ONNX Runtime writes a profile of each graph when it is let go: files whose names begin so, with `-model` or
+    /// `-draw-N` behind it. Costs time at every step.
+    pub profile: Option<PathBuf>,
 }
 
 impl Default for ModelOptions {
@@ -90,6 +94,7 @@ impl Default for ModelOptions {
             threads: 1,
             max_context: None,
             draw: Draw::WithLogits,
+            profile: None,
         }
     }
 }
@@ -351,13 +356,15 @@ fn load_heads(
     if !wanted {
         return Ok(Vec::new());
     }
-    let load = |(whole, top)| -> Result<_, String> {
+    let load = |(number, (whole, top))| -> Result<_, String> {
         let kind = Kind { vocabulary, whole, top };
-        let builder = graph::builder(runtime, place, options.threads)?;
+        let builder = builder(runtime, place, options.threads)?;
+        let builder = graph::profiled(builder, options, &format!("-draw-{number}"))?;
         Ok((kind, head::load(kind, &builder)?))
     };
     let told = Some(TOLD.min(vocabulary));
-    let heads = [(false, None), (true, None), (true, told)].into_iter().map(load);
+    let heads = [(false, None), (true, None), (true, told)].into_iter().enumerate();
+    let heads = heads.map(load);
     heads.collect::<Result<_, _>>().map_err(|error| {
         let what = format!("the graph that draws tokens does not load: {error}");
         Problem::new(dir, what, "use `provider: cpu`")
@@ -387,7 +394,7 @@ fn examine_on(runtime: &Runtime, place: &Place, dir: &Path, options: &ModelOptio
     // A file that is cut short needs no second complaint from the runtime.
     let session = version
         .is_some()
-        .then(|| report.keep(graph::open(runtime, place, dir, options.threads)))
+        .then(|| report.keep(graph::open(runtime, place, dir, options)))
         .flatten();
     let graph = session.and_then(|session| match graph::check(&session, place, dir) {
         Ok(dimensions) => Some((session, dimensions)),

@@ -14,6 +14,7 @@ mod drawer;
 mod layout;
 mod library;
 mod memory;
+mod probe;
 #[cfg(test)]
 pub(crate) mod stand_in;
 mod tensor;
@@ -24,6 +25,7 @@ pub(crate) use self::{
     drawer::{Drawer, Told},
     library::{Library, library_version},
     memory::Place,
+    probe::Probe,
 };
 
 /// What the runtime or the kernel answered when it refused.

@@ -66,8 +66,11 @@ impl Probe {
         // SAFETY: session, tensors and the memory below them are owned by `self`, which is borrowed mutably, so no slice of
         // that memory exists and nobody else runs the session. The output is no input.
         unsafe {
-            self.arguments
-                .run(self.session.ptr().cast_mut(), &self.inputs, std::iter::once(&self.output))
+            self.arguments.run(
+                self.session.ptr().cast_mut(),
+                &self.inputs,
+                std::iter::once(&self.output),
+            )
         }
     }
 
