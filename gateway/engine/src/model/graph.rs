@@ -27,15 +27,37 @@ use crate::{
 
 const REMEDY: &str = "export the model with the graph contract (see docs/models.md)";
 
-/// Loads `dir/model.onnx` on the provider of this place.
-pub(super) fn open(runtime: &Runtime, place: &Place, dir: &Path, options: &ModelOptions) -> Result<Session, Problem> {
+/// Has the runtime refuse a graph of which a part would be left to the CPU.
+const NO_CPU: &str = "session.disable_cpu_ep_fallback";
+
+/// What it then says.
+const ON_CPU: &str = "assigned to the default CPU EP";
+
+/// Loads `dir/model.onnx` on the provider of this place, with a note if a part of it is left to the CPU all the same.
+pub(super) fn open(
+    runtime: &Runtime,
+    place: &Place,
+    dir: &Path,
+    options: &ModelOptions,
+) -> Result<(Session, Option<String>), Problem> {
     let path = dir.join("model.onnx");
-    let load = || -> Result<Session, String> {
+    let load = |whole: bool| -> Result<Session, String> {
         let builder = builder(runtime, place, options.threads)?;
         let mut builder = profiled(builder, options, "-model")?;
+        if whole {
+            builder = builder.with_config_entry(NO_CPU, "1").map_err(text)?;
+        }
         builder.commit_from_file(&path).map_err(text)
     };
-    load().map_err(|error| {
+    let loaded = match (place, load(matches!(place, Place::Device(_)))) {
+        (Place::Device(_), Err(error)) if error.contains(ON_CPU) => load(false).map(|session| {
+            let note =
+                "CUDA has no kernel for some operators of model.onnx, which run on the CPU; bench/gpu.sh lists them";
+            (session, Some(note.to_owned()))
+        }),
+        (_, loaded) => loaded.map(|session| (session, None)),
+    };
+    loaded.map_err(|error| {
         let what = format!("ONNX Runtime {} cannot load it: {error}", runtime.version());
         Problem::new(&path, what, "fetch or export the model again")
     })

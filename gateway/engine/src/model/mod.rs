@@ -395,7 +395,11 @@ fn examine_on(runtime: &Runtime, place: &Place, dir: &Path, options: &ModelOptio
     let session = version
         .is_some()
         .then(|| report.keep(graph::open(runtime, place, dir, options)))
-        .flatten();
+        .flatten()
+        .map(|(session, note)| {
+            report.notes.extend(note);
+            session
+        });
     let graph = session.and_then(|session| match graph::check(&session, place, dir) {
         Ok(dimensions) => Some((session, dimensions)),
         Err(problems) => {
