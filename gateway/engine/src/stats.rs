@@ -62,6 +62,8 @@ pub struct Stats {
     pub finished: u64,
     /// Prompts counted.
     pub counted: u64,
+    /// Inputs turned into vectors.
+    pub embedded: u64,
     /// Prompts that did not fit, or that the template refused.
     pub refused: u64,
     /// Jobs whose handle was dropped before their end.
@@ -128,6 +130,7 @@ pub(crate) struct Counters {
     pub(crate) rejected: AtomicU64,
     pub(crate) finished: AtomicU64,
     pub(crate) counted: AtomicU64,
+    pub(crate) embedded: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) cancelled: AtomicU64,
     pub(crate) failed: AtomicU64,
@@ -211,6 +214,7 @@ impl Counters {
             rejected: read(&self.rejected),
             finished: read(&self.finished),
             counted: read(&self.counted),
+            embedded: read(&self.embedded),
             refused: read(&self.refused),
             cancelled: read(&self.cancelled),
             failed: read(&self.failed),

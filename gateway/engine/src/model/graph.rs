@@ -34,7 +34,7 @@ const NO_CPU: &str = "session.disable_cpu_ep_fallback";
 const ON_CPU: &str = "assigned to the default CPU EP";
 
 /// Loads `dir/model.onnx` on the provider of this place, with a note if a part of it is left to the CPU all the same.
-pub(super) fn open(
+pub(crate) fn open(
     runtime: &Runtime,
     place: &Place,
     dir: &Path,

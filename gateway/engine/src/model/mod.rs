@@ -24,7 +24,7 @@ use ort::session::Session;
 use crate::{
     cuda,
     extent::{Dimensions, Number},
-    head::{self, Kind},
+    head,
     job::{Conversation, Message, Role},
     mask::{Counts, Masks, RuleError, RuleFile, RuleSet},
     ort_sys::Place,
@@ -40,6 +40,11 @@ use self::{
 
 pub(crate) use self::graph::builder;
 pub use self::problem::Problem;
+pub(crate) use self::{
+    graph::open as open_graph,
+    problem::{read as read_file, read_optional as read_optional_file},
+    weights::version as version_of,
+};
 pub(crate) use self::{
     prompt::{Encoded, Prompts},
     template::PythonStyle,
@@ -109,7 +114,7 @@ pub struct Model {
     pub(crate) cut: Cut,
     pub(crate) place: Place,
     /// Graphs that draw tokens, if any shall.
-    pub(crate) heads: Vec<(Kind, Session)>,
+    pub(crate) heads: Vec<(head::Kind, Session)>,
     dir: PathBuf,
     version: String,
     provider: String,
@@ -271,9 +276,36 @@ impl fmt::Display for Report {
     }
 }
 
+/// What a model makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Answers: a decoder, loaded by [`Model::load`].
+    Answers,
+    /// Vectors: a sentence encoder, loaded by [`crate::Encoder::load`].
+    Vectors,
+}
+
+impl Kind {
+    /// What the model in `dir` makes, by the inputs of its graph. A graph that cannot be read is taken for a decoder,
+    /// whose examination says what is wrong with it.
+    #[must_use]
+    pub fn of(dir: &Path) -> Self {
+        let graph = std::fs::read(dir.join("model.onnx")).unwrap_or_default();
+        let inputs = weights::inputs(&graph).unwrap_or_default();
+        let has = |wanted: &str| inputs.iter().any(|name| name.starts_with(wanted));
+        match has("attention_mask") && !has("past.") {
+            true => Self::Vectors,
+            false => Self::Answers,
+        }
+    }
+}
+
 /// Says whether the model in `dir` would load, and all that is wrong with it.
 #[must_use]
 pub fn inspect(runtime: &Runtime, dir: &Path) -> Report {
+    if Kind::of(dir) == Kind::Vectors {
+        return crate::encoder::inspect(runtime, dir);
+    }
     match examine(runtime, dir, &ModelOptions::default()) {
         Ok(mut examined) => {
             if examined.report.fits() {
@@ -347,7 +379,7 @@ fn load_heads(
     dir: &Path,
     options: &ModelOptions,
     vocabulary: usize,
-) -> Result<Vec<(Kind, Session)>, Problem> {
+) -> Result<Vec<(head::Kind, Session)>, Problem> {
     let wanted = match options.draw {
         Draw::WithLogits => matches!(place, Place::Device(_)),
         Draw::Host => false,
@@ -357,7 +389,7 @@ fn load_heads(
         return Ok(Vec::new());
     }
     let load = |(number, (whole, top))| -> Result<_, String> {
-        let kind = Kind { vocabulary, whole, top };
+        let kind = head::Kind { vocabulary, whole, top };
         let builder = builder(runtime, place, options.threads)?;
         let builder = graph::profiled(builder, options, &format!("-draw-{number}"))?;
         Ok((kind, head::load(kind, &builder)?))
@@ -444,7 +476,8 @@ fn examine_on(runtime: &Runtime, place: &Place, dir: &Path, options: &ModelOptio
 }
 
 impl Report {
-    fn new(dir: &Path) -> Self {
+    /// Nothing is known of this directory yet.
+    pub(crate) fn new(dir: &Path) -> Self {
         Self {
             dir: dir.to_path_buf(),
             facts: Vec::new(),
@@ -454,7 +487,7 @@ impl Report {
     }
 
     /// The value, or its problem into the report.
-    fn keep<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+    pub(crate) fn keep<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         result.map_err(|problem| self.problems.push(problem)).ok()
     }
 

@@ -20,7 +20,7 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    pub(super) fn new(place: &Path, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn new(place: &Path, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         let line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         Self {
             place: place.display().to_string(),
@@ -31,7 +31,7 @@ impl Problem {
 }
 
 /// A file that must be there. `purpose` says what it is for.
-pub(super) fn read(path: &Path, purpose: &str) -> Result<Vec<u8>, Problem> {
+pub(crate) fn read(path: &Path, purpose: &str) -> Result<Vec<u8>, Problem> {
     std::fs::read(path).map_err(|error| {
         let remedy = format!("a model directory needs it ({purpose})");
         Problem::new(path, reason(&error), remedy)
@@ -39,7 +39,7 @@ pub(super) fn read(path: &Path, purpose: &str) -> Result<Vec<u8>, Problem> {
 }
 
 /// A file that may be missing, but not unreadable.
-pub(super) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
+pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -47,7 +47,7 @@ pub(super) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
     }
 }
 
-pub(super) fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".into(),
         io::ErrorKind::PermissionDenied => "permission denied".into(),

@@ -18,7 +18,7 @@ use super::problem::{Problem, read, reason};
 const VERSION_DIGITS: usize = 12;
 
 /// The version of `dir/model.onnx` with its external data.
-pub(super) fn version(dir: &Path) -> Result<String, Problem> {
+pub(crate) fn version(dir: &Path) -> Result<String, Problem> {
     let path = dir.join("model.onnx");
     let graph = read(&path, "the model's graph")?;
     let damaged = || {
@@ -67,9 +67,25 @@ fn add_file(path: &Path, hash: &mut Sha256) -> io::Result<()> {
 // StringStringEntryProto.key and .value.
 const GRAPH: u64 = 7;
 const INITIALIZER: u64 = 5;
+/// GraphProto.input, ValueInfoProto.name.
+const INPUT: u64 = 11;
+const NAME: u64 = 1;
 const EXTERNAL_DATA: u64 = 13;
 const KEY: u64 = 1;
 const VALUE: u64 = 2;
+
+/// The names of the graph's inputs. `None`: not a well-formed message with a graph.
+pub(crate) fn inputs(model: &[u8]) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    let mut has_graph = false;
+    for graph in messages(model, GRAPH) {
+        has_graph = true;
+        for input in messages(graph?, INPUT) {
+            names.push(text(input?, NAME)??.to_owned());
+        }
+    }
+    has_graph.then_some(names)
+}
 
 /// The data files of the graph's initializers. `None`: not a well-formed message with a graph.
 fn external_files(model: &[u8]) -> Option<BTreeSet<String>> {
@@ -177,6 +193,16 @@ mod tests {
         }
         assert_eq!(external_files(b""), None, "no graph");
         assert_eq!(external_files(b"garbage, no model"), None);
+    }
+
+    #[test]
+    fn finds_inputs() {
+        let input = |name: &str| tagged(INPUT, &tagged(NAME, name.as_bytes()));
+        let whole = tagged(GRAPH, &[input("input_ids"), input("past.0.key")].concat());
+        let names = inputs(&whole).expect("well-formed");
+        assert_eq!(names, ["input_ids", "past.0.key"]);
+        assert_eq!(inputs(&whole[..whole.len() - 1]), None, "cut short");
+        assert_eq!(inputs(b""), None, "no graph");
     }
 
     #[test]

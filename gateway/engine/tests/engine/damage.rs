@@ -18,15 +18,32 @@ use crate::{
 pub(crate) struct Copy(pub(crate) PathBuf);
 
 impl Copy {
-    pub(crate) fn new() -> Self {
+    fn folder() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("zerohop-model-{}-{number}", std::process::id()));
         fs::create_dir_all(&dir).expect("a folder");
-        for file in ["model.onnx", "tokenizer.json", "config.json", "chat_template.jinja"] {
-            fs::copy(model_dir().join(file), dir.join(file)).expect("a copy");
-        }
         Self(dir)
+    }
+
+    pub(crate) fn new() -> Self {
+        let copy = Self::folder();
+        for file in ["model.onnx", "tokenizer.json", "config.json", "chat_template.jinja"] {
+            fs::copy(model_dir().join(file), copy.0.join(file)).expect("a copy");
+        }
+        copy
+    }
+
+    /// A copy of the files in `dir`, folders left out.
+    pub(crate) fn of(dir: &Path) -> Self {
+        let copy = Self::folder();
+        for entry in fs::read_dir(dir).expect("a folder") {
+            let entry = entry.expect("an entry");
+            if entry.path().is_file() {
+                fs::copy(entry.path(), copy.0.join(entry.file_name())).expect("a copy");
+            }
+        }
+        copy
     }
 
     pub(crate) fn write(&self, file: &str, content: impl AsRef<[u8]>) {
@@ -44,11 +61,11 @@ impl Copy {
         self.write(file, value.to_string());
     }
 
-    fn config(&self, key: &str, value: impl Into<Value>) {
+    pub(crate) fn config(&self, key: &str, value: impl Into<Value>) {
         self.edit_json("config.json", |config| config[key] = value.into());
     }
 
-    fn no_config(&self, key: &str) {
+    pub(crate) fn no_config(&self, key: &str) {
         self.edit_json("config.json", |config| {
             config.as_object_mut().expect("an object").remove(key);
         });

@@ -3,6 +3,7 @@
 mod batching;
 mod damage;
 mod drawing;
+mod encoder;
 mod forms;
 mod prompts;
 mod schemas;
