@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use zerohop_engine::{Engine, Stats, Submit};
+use zerohop_engine::{EncoderEngine, Engine, Stats, Submit};
 
 use crate::{
     caller::Callers,
@@ -79,6 +79,7 @@ impl ServedModel {
                 prefill_tokens: stats.prefill_tokens,
                 cancelled: stats.cancelled,
                 failed: stats.failed,
+                embedded: stats.embedded,
                 kv_committed: stats.kv_committed,
                 prefix_tokens: stats.prefix_tokens,
                 cached_tokens: stats.cached_tokens,
@@ -113,6 +114,21 @@ pub trait Engines: Submit {
     /// How often each safety rule has bound an answer, by its name.
     fn rules_fired(&self) -> Vec<(Arc<str>, u64)> {
         Vec::new()
+    }
+
+    /// Numbers of a vector, for engines that make vectors; 0 for others.
+    fn vector_size(&self) -> usize {
+        0
+    }
+}
+
+impl Engines for EncoderEngine {
+    fn stats(&self) -> Stats {
+        Self::stats(self)
+    }
+
+    fn vector_size(&self) -> usize {
+        self.info().size
     }
 }
 

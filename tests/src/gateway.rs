@@ -90,6 +90,21 @@ impl Settings {
         self
     }
 
+    /// The same with the bundled encoder as one more model, `tiny-embed`.
+    ///
+    /// # Panics
+    /// If the models are no list.
+    #[must_use]
+    pub fn with_encoder(mut self) -> Self {
+        let encoder = json!({
+            "id": "tiny-embed",
+            "backend": {"onnx": {"path": root().join("models/tiny-embed"), "threads": 1}},
+        });
+        let models = self.value["models"].as_array_mut();
+        models.unwrap_or_else(|| panic!("the models are no list")).push(encoder);
+        self
+    }
+
     /// The same with a variable in the environment of the process. `ZEROHOP_BIN` chooses the binary.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {

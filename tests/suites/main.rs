@@ -9,6 +9,7 @@ mod batch;
 mod cancel;
 mod command_line;
 mod completions;
+mod embeddings;
 mod hostile;
 mod memory;
 mod protocol;

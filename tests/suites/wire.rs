@@ -185,7 +185,7 @@ fn other_paths() {
             ("unknown-model", get("/v1/models/nobody")),
             ("unknown-model-anthropic", anthropic("/v1/models/nobody")),
             ("unknown-path", get("/v1/nothing")),
-            ("later-path", http::post_bytes("/v1/embeddings", b"{}")),
+            ("later-path", http::post_bytes("/v1/responses", b"{}")),
         ],
     );
 }

@@ -85,6 +85,8 @@ pub(crate) enum Expected {
     Choice,
     /// A text, or a list of texts or tokens.
     Prompt,
+    /// What can be embedded.
+    Inputs,
 }
 
 /// The ways in which a place can be wrong.
@@ -243,6 +245,7 @@ fn valid(expected: Expected) -> &'static str {
         Expected::Content => "a valid string or an array of content blocks",
         Expected::Choice => "a valid string or an object",
         Expected::Prompt => "a valid string or an array of strings or tokens",
+        Expected::Inputs => "a valid string, an array of strings, or arrays of tokens",
     }
 }
 
@@ -258,6 +261,7 @@ fn wanted(expected: Expected) -> &'static str {
         Expected::Content => "one of a string or an array of objects",
         Expected::Choice => "one of a string or an object",
         Expected::Prompt => "a string or an array of strings or integers",
+        Expected::Inputs => "one of a string, an array of strings, or arrays of tokens",
     }
 }
 

@@ -11,6 +11,7 @@
 
 pub mod anthropic;
 mod cursor;
+pub mod embeddings;
 mod fault;
 mod fields;
 mod locate;
@@ -22,6 +23,7 @@ mod source;
 mod tape;
 mod wishes;
 
+pub use embeddings::{EmbedRequest, VectorFormat};
 pub(crate) use fault::brackets;
 pub use fields::Ignored;
 pub(crate) use locate::is_object;

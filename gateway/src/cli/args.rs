@@ -25,8 +25,8 @@ pub(super) struct Args {
 pub(super) enum Command {
     /// Serve models over HTTP until told to stop
     ///
-    /// Without a configuration the bundled model is served as `tiny` on 127.0.0.1:8080. SIGTERM or Ctrl-C lets requests
-    /// in progress finish; SIGHUP reads the configuration again.
+    /// Without a configuration the bundled models are served as `tiny` and `tiny-embed` on 127.0.0.1:8080. SIGTERM or
+    /// Ctrl-C lets requests in progress finish; SIGHUP reads the configuration again.
     Serve(ServeArgs),
     /// Ask a model once, without a server, and print its answer as it is made
     Run(RunArgs),

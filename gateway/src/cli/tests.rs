@@ -113,7 +113,7 @@ fn a_good_configuration_is_praised_and_printed() {
     assert_eq!(
         run(&["config", "check", file.path()]),
         Ok(format!(
-            "{}: good: serves tiny on 127.0.0.1:8081, [::1]:8081\n",
+            "{}: good: serves tiny, tiny-embed on 127.0.0.1:8081, [::1]:8081\n",
             file.path()
         ))
     );

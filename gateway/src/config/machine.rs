@@ -107,21 +107,21 @@ fn limits_of(group: &Path) -> Vec<u64> {
 }
 
 impl Machine {
-    /// The folder of the bundled model: beside the program, where an installation has it, or in the tree that the
+    /// The folder of the bundled model of this name: beside the program, where an installation has it, or in the tree that the
     /// program was built in.
     ///
     /// # Errors
     /// All places that were looked at.
-    pub fn bundled_model() -> Result<PathBuf, String> {
+    pub fn bundled_model(name: &str) -> Result<PathBuf, String> {
         let program = std::env::current_exe()
             .and_then(std::fs::canonicalize)
             .unwrap_or_default();
-        let places = bundled_places(&program);
+        let places = bundled_places(&program, name);
         let found = places.iter().find(|place| place.join("tokenizer.json").is_file());
         found.cloned().ok_or_else(|| {
             let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
             format!(
-                "the bundled model is not there: looked in {}; name a model of yours in the configuration",
+                "the bundled model {name} is not there: looked in {}; name a model of yours in the configuration",
                 places.join(", ")
             )
         })
@@ -129,12 +129,14 @@ impl Machine {
 }
 
 /// Where the bundled model of this program may be.
-fn bundled_places(program: &Path) -> Vec<PathBuf> {
+fn bundled_places(program: &Path, name: &str) -> Vec<PathBuf> {
     let folder = program.parent().unwrap_or(Path::new(""));
-    let near = ["models/tiny", "../share/zerohop/models/tiny", "../../models/tiny"];
-    let mut places: Vec<PathBuf> = near.iter().map(|place| folder.join(place)).collect();
-    places.push(PathBuf::from("models/tiny"));
+    let near = ["models", "../share/zerohop/models", "../../models"];
+    let places = near.iter().map(|place| folder.join(place));
     places
+        .chain([PathBuf::from("models")])
+        .map(|place| place.join(name))
+        .collect()
 }
 
 /// Reads a list of cores as Linux writes it: `0-3,8`.

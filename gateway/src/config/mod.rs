@@ -237,8 +237,8 @@ pub struct Onnx {
 /// Where a model's files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelPath {
-    /// The model that comes with the product; [`Machine::bundled_model`] finds it.
-    Bundled,
+    /// The model of this name that comes with the product; [`Machine::bundled_model`] finds it.
+    Bundled(&'static str),
     /// In this folder, which existed when the file was read.
     Folder(PathBuf),
 }
@@ -377,7 +377,7 @@ fn sizes(server: &Server) -> (usize, usize) {
 }
 
 impl Config {
-    /// What holds without a file: the bundled model as `tiny`, on 127.0.0.1:8080, for anyone on this machine.
+    /// What holds without a file: the bundled models `tiny` and `tiny-embed`, on 127.0.0.1:8080, for anyone on this machine.
     ///
     /// # Errors
     /// Never in practice; the defaults are checked like a file.

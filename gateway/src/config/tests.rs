@@ -105,7 +105,7 @@ fn bad_configurations_get_every_line_they_deserve() {
 }
 
 #[test]
-fn without_a_file_the_bundled_model_is_served_here() {
+fn without_a_file_the_bundled_models_are_served_here() {
     let config = Config::defaults(&Fake).expect("the defaults are good");
     for text in ["", "# only words\n", "server:\nmetrics:\n", "models: []\n", "{}"] {
         assert_eq!(good(text), config, "{text:?}");
@@ -118,7 +118,7 @@ fn without_a_file_the_bundled_model_is_served_here() {
     };
     assert_eq!(config.server.memory, memory);
     let onnx = Onnx {
-        path: ModelPath::Bundled,
+        path: ModelPath::Bundled("tiny"),
         provider: Provider::Auto,
         threads: 1,
         max_batch: 16,
@@ -133,7 +133,16 @@ fn without_a_file_the_bundled_model_is_served_here() {
         deadline: None,
         version: None,
     };
-    assert_eq!(config.models, [tiny]);
+    let Backend::Onnx(onnx) = tiny.backend.clone();
+    let encoder = Model {
+        id: "tiny-embed".into(),
+        backend: Backend::Onnx(Onnx {
+            path: ModelPath::Bundled("tiny-embed"),
+            ..onnx
+        }),
+        ..tiny.clone()
+    };
+    assert_eq!(config.models, [tiny, encoder]);
     let printed = config.to_yaml();
     let wanted = "\
 server:

@@ -60,6 +60,11 @@ impl CompletionReply {
         }
     }
 
+    /// As [`Reply::fail`].
+    pub fn fail(&mut self, error: &ApiError, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
+        self.base.fail(error, date, out)
+    }
+
     /// As [`Reply::is_streaming`].
     #[must_use]
     pub fn is_streaming(&self) -> bool {

@@ -8,6 +8,7 @@
 mod anthropic;
 mod choice;
 mod completions;
+pub mod embeddings;
 mod logprobs;
 pub mod models;
 mod openai;
@@ -18,7 +19,7 @@ use zerohop_engine::{Event, Part, Usage};
 
 use self::choice::{Choice, Saying};
 use crate::{
-    api::{Dialect, Places, StreamOptions, brackets},
+    api::{Dialect, Places, StreamOptions, VectorFormat, brackets},
     date::HttpDate,
     error::{ApiError, ErrorKind},
     http::{
@@ -155,6 +156,8 @@ pub struct Reply {
     usage: Option<Usage>,
     /// What every chunk of an OpenAI stream begins with.
     chunk_head: Vec<u8>,
+    /// Of a reply that is vectors: how they are written, and about how many bytes they will take.
+    vectors: Option<(VectorFormat, usize)>,
 }
 
 impl Reply {
@@ -167,6 +170,16 @@ impl Reply {
             usage: None,
             chunk_head: Vec::new(),
             meta,
+            vectors: None,
+        }
+    }
+
+    /// The same, for vectors that will take about `bytes`.
+    #[must_use]
+    pub fn of_vectors(meta: ReplyMeta, format: VectorFormat, bytes: usize) -> Self {
+        Self {
+            vectors: Some((format, bytes)),
+            ..Self::new(meta)
         }
     }
 
@@ -217,6 +230,12 @@ impl Reply {
             (&Event::Counted { input_tokens }, State::Waiting) => self.meta.connection.json(200, date, out, |out| {
                 Writer(out).raw(r#"{"input_tokens":"#).number(input_tokens).raw("}");
             }),
+            (Event::Embedded { vectors, input_tokens }, State::Waiting) => {
+                let format = self.vectors.take().map(|(format, _)| format).unwrap_or_default();
+                self.meta.connection.json(200, date, out, |out| {
+                    embeddings::document(&self.meta, vectors, format, *input_tokens, out);
+                })
+            }
             (fault, _) => {
                 let error = self.fault(fault);
                 self.fail(&error, date, out)
@@ -231,7 +250,27 @@ impl Reply {
     /// What the client hears of an event that is no part of an answer.
     #[cold]
     fn fault(&self, event: &Event) -> ApiError {
+        let embeds = self.vectors.is_some();
         match event {
+            &Event::TooLong { input_tokens, limit } if embeds => {
+                let message = format!(
+                    "This model's maximum context length is {limit} tokens. However, one of your inputs has \
+                     {input_tokens} tokens. Please reduce the length of the inputs."
+                );
+                ApiError::new(ErrorKind::ContextLength, message).at("input")
+            }
+            Event::Refused { part, reason } if embeds || *part == Part::Model => {
+                let place = match part {
+                    Part::Model => "model",
+                    Part::Dimensions => "dimensions",
+                    _ => "input",
+                };
+                let message = match self.meta.dialect {
+                    Dialect::Anthropic => format!("{place}: {reason}"),
+                    Dialect::OpenAi => format!("Invalid '{place}': {reason}."),
+                };
+                ApiError::new(ErrorKind::InvalidRequest, message).at(place)
+            }
             &Event::TooLong { input_tokens, limit } => {
                 ApiError::prompt_too_long(self.meta.dialect, input_tokens, limit)
             }
@@ -280,10 +319,16 @@ impl Reply {
         end
     }
 
-    /// Bytes of the answer that are kept until it is told.
+    /// Bytes of the answer that are kept until it is told, or that it will take.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.choices.iter().map(Choice::held).sum()
+        self.choices.iter().map(Choice::held).sum::<usize>() + self.promised()
+    }
+
+    /// Bytes that vectors will take when they come.
+    #[must_use]
+    pub fn promised(&self) -> usize {
+        self.vectors.map_or(0, |(_, bytes)| bytes)
     }
 
     /// Appends what keeps a silent stream alive: `ping` or a comment. Nothing in any other state.

@@ -94,6 +94,85 @@ fn arguments(text: &str) -> Event {
     }
 }
 
+/// The reply to a request for vectors.
+fn vectors(format: VectorFormat, event: &Event) -> (u16, serde_json::Value) {
+    let mut reply = Reply::of_vectors(meta(Dialect::OpenAi, None), format, 1000);
+    assert_eq!((reply.promised(), reply.held()), (1000, 1000));
+    let mut out = Vec::new();
+    assert_eq!(
+        reply.on(0, event, &mut IdSource::new([1, 2]), &HttpDate::at(NOW), &mut out),
+        Progress::Done
+    );
+    let (head, body) = split(std::str::from_utf8(&out).unwrap(), true);
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), serde_json::from_str(&body).expect("JSON"))
+}
+
+#[test]
+fn vectors_are_written_to_the_last_bit() {
+    let numbers = [0.1, -1.0, 0.0, 1.5e-8, f32::MIN_POSITIVE / 3.0, -0.123_456_79];
+    let event = Event::Embedded {
+        vectors: vec![numbers.to_vec(), vec![1.0]],
+        input_tokens: 7,
+    };
+    let (status, json) = vectors(VectorFormat::Float, &event);
+    assert_eq!(status, 200);
+    let read = json["data"][0]["embedding"].as_array().expect("a list").iter();
+    let read: Vec<u32> = read
+        .map(|number| (number.as_f64().expect("a number") as f32).to_bits())
+        .collect();
+    assert_eq!(read, numbers.map(f32::to_bits));
+    assert_eq!(
+        json["usage"],
+        serde_json::json!({"prompt_tokens": 7, "total_tokens": 7})
+    );
+    let (_, json) = vectors(VectorFormat::Base64, &event);
+    assert_eq!(
+        json["data"][1],
+        serde_json::json!({"object": "embedding", "index": 1, "embedding": "AACAPw=="})
+    );
+    assert_eq!(
+        (&json["object"], &json["model"]),
+        (&"list".into(), &"my \"model\"".into())
+    );
+}
+
+#[test]
+fn faults_of_vectors_name_their_field() {
+    let refused = |part| Event::Refused {
+        part,
+        reason: "why".into(),
+    };
+    let long = Event::TooLong {
+        input_tokens: 600,
+        limit: 512,
+    };
+    for (event, status, param, words) in [
+        (refused(Part::Prompt), 400, "input", "Invalid 'input': why."),
+        (
+            refused(Part::Dimensions),
+            400,
+            "dimensions",
+            "Invalid 'dimensions': why.",
+        ),
+        (refused(Part::Model), 400, "model", "Invalid 'model': why."),
+        (
+            long,
+            400,
+            "input",
+            "512 tokens. However, one of your inputs has 600 tokens",
+        ),
+    ] {
+        let (got, json) = vectors(VectorFormat::Float, &event);
+        assert_eq!((got, &json["error"]["param"]), (status, &param.into()), "{json}");
+        let message = json["error"]["message"].as_str().expect("a message");
+        assert!(message.contains(words), "{message}");
+    }
+    // A chat with a model that makes vectors.
+    let (reply, _) = run(meta(Dialect::Anthropic, None), &[refused(Part::Model)]);
+    assert!(reply.contains(r#""message":"model: why""#), "{reply}");
+}
+
 /// The head and the body of a reply; a chunked body is put together, and has an end if `whole`.
 fn split(reply: &str, whole: bool) -> (String, String) {
     let (head, mut body) = reply.split_once("\r\n\r\n").expect("a head");

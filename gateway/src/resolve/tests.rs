@@ -11,7 +11,7 @@ fn model(id: &str, aliases: &[&str]) -> Model {
         id: id.into(),
         aliases: aliases.iter().map(|alias| (*alias).into()).collect(),
         backend: Backend::Onnx(Onnx {
-            path: ModelPath::Bundled,
+            path: ModelPath::Bundled("tiny"),
             provider: Provider::Auto,
             threads: 1,
             max_batch: 1,

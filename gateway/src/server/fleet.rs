@@ -4,12 +4,14 @@
 //! worker ever waits for one to end.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use zerohop_engine::{Engine, EngineConfig, Model, ModelOptions, Provider, RuleSet, Runtime};
+use zerohop_engine::{
+    Encoder, EncoderConfig, EncoderEngine, Engine, EngineConfig, Kind, Model, ModelOptions, Provider, RuleSet, Runtime,
+};
 
 use super::{StartError, threads::Workers};
 use crate::{
@@ -23,7 +25,8 @@ use crate::{
 struct Entry {
     config: config::Model,
     served: Arc<ServedModel>,
-    engine: Arc<Engine>,
+    /// If it makes answers: safety rules are for these.
+    engine: Option<Arc<Engine>>,
 }
 
 /// All models.
@@ -65,7 +68,7 @@ impl Fleet {
         for model in &config.models {
             let kept = self.entries.iter().find(|entry| same_engine(&entry.config, model));
             let (served, engine) = match kept {
-                Some(entry) => (renamed(&entry.served, model), Arc::clone(&entry.engine)),
+                Some(entry) => (renamed(&entry.served, model), entry.engine.clone()),
                 None => serve(&self.runtime, model, workers, log)?,
             };
             entries.push(Entry {
@@ -76,7 +79,9 @@ impl Fleet {
         }
         let rules = rules(config.safety.as_ref(), &entries, log)?;
         for (entry, rules) in entries.iter().zip(rules) {
-            entry.engine.use_rules(rules);
+            if let Some(engine) = &entry.engine {
+                engine.use_rules(rules);
+            }
         }
         let old = std::mem::replace(&mut self.entries, entries);
         let kept = |old: &Entry| self.entries.iter().any(|new| Arc::ptr_eq(&old.served, &new.served));
@@ -102,14 +107,17 @@ pub(crate) fn runtime(engine: &config::Engine) -> Result<Runtime, StartError> {
         .map_err(|error| StartError::new(error.to_string()))
 }
 
-/// Loads a model's files.
-pub(super) fn model(runtime: &Runtime, model: &config::Model) -> Result<Model, StartError> {
-    let Backend::Onnx(onnx) = &model.backend;
-    let path = match &onnx.path {
-        ModelPath::Folder(path) => path.clone(),
-        ModelPath::Bundled => Machine::bundled_model().map_err(StartError::new)?,
-    };
-    let options = ModelOptions {
+/// The folder of a model's files.
+pub(super) fn folder(onnx: &Onnx) -> Result<PathBuf, StartError> {
+    match &onnx.path {
+        ModelPath::Folder(path) => Ok(path.clone()),
+        ModelPath::Bundled(name) => Machine::bundled_model(name).map_err(StartError::new),
+    }
+}
+
+/// How a model's files are loaded.
+fn options(model: &config::Model, onnx: &Onnx) -> ModelOptions {
+    ModelOptions {
         provider: match onnx.provider {
             config::Provider::Auto => Provider::Auto,
             config::Provider::Cpu => Provider::Cpu,
@@ -118,8 +126,17 @@ pub(super) fn model(runtime: &Runtime, model: &config::Model) -> Result<Model, S
         threads: onnx.threads,
         max_context: model.max_context,
         ..ModelOptions::default()
-    };
-    Model::load(runtime, &path, &options).map_err(|error| StartError::new(format!("model {}: {error}", model.id)))
+    }
+}
+
+/// Loads the files of a model that makes answers.
+pub(super) fn model(runtime: &Runtime, model: &config::Model) -> Result<Model, StartError> {
+    let Backend::Onnx(onnx) = &model.backend;
+    Model::load(runtime, &folder(onnx)?, &options(model, onnx)).map_err(|error| failed(model, &error))
+}
+
+fn failed(model: &config::Model, error: &dyn std::fmt::Display) -> StartError {
+    StartError::new(format!("model {}: {error}", model.id))
 }
 
 /// How an engine for this model runs.
@@ -137,18 +154,21 @@ fn serve(
     wanted: &config::Model,
     workers: &Workers,
     log: &Log,
-) -> Result<(Arc<ServedModel>, Arc<Engine>), StartError> {
+) -> Result<(Arc<ServedModel>, Option<Arc<Engine>>), StartError> {
     let Backend::Onnx(onnx) = &wanted.backend;
-    let loaded = model(runtime, wanted)?;
-    let engine = Engine::start(loaded, &engine_config(onnx), workers.mailboxes())
-        .map_err(|error| StartError::new(format!("model {}: {error}", wanted.id)))?;
-    let engine = Arc::new(engine);
-    let info = engine.info();
-    log.info(format_args!(
-        "model {}: version {}, {}, context {}, {} sequences at once",
-        wanted.id, info.version, info.provider, info.context, info.slots
-    ));
-    for note in &info.notes {
+    let Started {
+        engine,
+        decoder,
+        version,
+        context,
+        told,
+        notes,
+    } = match Kind::of(&folder(onnx)?) {
+        Kind::Answers => start_decoder(runtime, wanted, onnx, workers)?,
+        Kind::Vectors => start_encoder(runtime, wanted, onnx, workers)?,
+    };
+    log.info(format_args!("model {}: version {version}, {told}", wanted.id));
+    for note in &notes {
         log.warn(format_args!("model {}: {note}", wanted.id));
     }
     let served = Arc::new(ServedModel {
@@ -156,25 +176,23 @@ fn serve(
         created: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
-        context: u32::try_from(info.context).unwrap_or(u32::MAX),
-        version: wanted
-            .version
-            .as_deref()
-            .map_or_else(|| info.version.clone(), str::to_owned),
+        context: u32::try_from(context).unwrap_or(u32::MAX),
+        version: wanted.version.as_deref().map_or(version, str::to_owned),
         deadline: wanted.deadline,
-        engine: Arc::clone(&engine) as Arc<dyn Engines>,
+        engine,
         metrics: (0..workers.len()).map(|_| ModelMetrics::new()).collect(),
     });
-    Ok((served, engine))
+    Ok((served, decoder))
 }
 
 /// The safety rules for each model; what is strange about them goes to the log. Nothing is in force yet.
 fn rules(rules: Option<&config::Rules>, entries: &[Entry], log: &Log) -> Result<Vec<Option<Arc<RuleSet>>>, StartError> {
     let compile = |entry: &Entry| {
-        let Some(rules) = rules else { return Ok(None) };
+        let (Some(rules), Some(engine)) = (rules, &entry.engine) else {
+            return Ok(None);
+        };
         let id = &entry.config.id;
-        let set = entry
-            .engine
+        let set = engine
             .compile_rules(&rules.file)
             .map_err(|error| StartError::new(format!("{}: model {id}: {error}", rules.place(error.rule))))?;
         for lint in set.lint() {
@@ -188,6 +206,69 @@ fn rules(rules: Option<&config::Rules>, entries: &[Entry], log: &Log) -> Result<
         Ok(Some(set))
     };
     entries.iter().map(compile).collect()
+}
+
+/// An engine of either kind, and what is told of it.
+struct Started {
+    engine: Arc<dyn Engines>,
+    /// The same, if it makes answers.
+    decoder: Option<Arc<Engine>>,
+    version: String,
+    context: usize,
+    told: String,
+    notes: Vec<String>,
+}
+
+fn start_decoder(
+    runtime: &Runtime,
+    wanted: &config::Model,
+    onnx: &Onnx,
+    workers: &Workers,
+) -> Result<Started, StartError> {
+    let loaded = model(runtime, wanted)?;
+    let engine =
+        Engine::start(loaded, &engine_config(onnx), workers.mailboxes()).map_err(|error| failed(wanted, &error))?;
+    let engine = Arc::new(engine);
+    let info = engine.info().clone();
+    Ok(Started {
+        engine: Arc::clone(&engine) as Arc<dyn Engines>,
+        decoder: Some(engine),
+        told: format!(
+            "{}, context {}, {} sequences at once",
+            info.provider, info.context, info.slots
+        ),
+        version: info.version,
+        context: info.context,
+        notes: info.notes,
+    })
+}
+
+fn start_encoder(
+    runtime: &Runtime,
+    wanted: &config::Model,
+    onnx: &Onnx,
+    workers: &Workers,
+) -> Result<Started, StartError> {
+    let loaded =
+        Encoder::load(runtime, &folder(onnx)?, &options(wanted, onnx)).map_err(|error| failed(wanted, &error))?;
+    let config = EncoderConfig {
+        max_batch: onnx.max_batch,
+        queue: onnx.queue,
+        ..EncoderConfig::default()
+    };
+    let engine = EncoderEngine::start(loaded, &config, workers.mailboxes()).map_err(|error| failed(wanted, &error))?;
+    let info = engine.info().clone();
+    Ok(Started {
+        engine: Arc::new(engine),
+        decoder: None,
+        told: format!(
+            "{}, context {}, vectors of {} numbers",
+            info.provider, info.context, info.size
+        ),
+        version: info.version,
+        context: info.context,
+        notes: info.notes,
+    })
 }
 
 /// Whether a model of one configuration can be served by the engine of another.

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use zerohop_engine::{AnswerError, Generate, Message, Prompt, Role, Sampling};
+use zerohop_engine::{AnswerError, Generate, Kind, Message, Prompt, Role, Sampling};
 
 use super::{fleet, secret};
 use crate::{
@@ -64,6 +64,13 @@ pub(crate) fn load<'a>(config: &'a Config, name: Option<&str>) -> Result<(&'a Mo
     let start = |error: super::StartError| Failure::Start(error.to_string());
     let wanted = choose(config, name)?;
     let runtime = fleet::runtime(&config.engine).map_err(start)?;
+    let Backend::Onnx(onnx) = &wanted.backend;
+    if Kind::of(&fleet::folder(onnx).map_err(start)?) == Kind::Vectors {
+        let id = &wanted.id;
+        return Err(Failure::Start(format!(
+            "model {id} makes embeddings, not answers: name another by `--model`"
+        )));
+    }
     let model = fleet::model(&runtime, wanted).map_err(start)?;
     Ok((wanted, model))
 }

@@ -4,6 +4,7 @@
 //! Invariant: each [`Call`] ends in exactly one record (metrics and access log), however it ends.
 
 mod completions;
+mod embeddings;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -38,6 +39,7 @@ enum Operation {
     Chat(Dialect, Admitted),
     Count(Admitted),
     Completions(Admitted),
+    Embed(Admitted),
     Models(Admitted, Dialect, String),
     Model(Admitted, Dialect, String),
     Health,
@@ -133,6 +135,7 @@ impl Call {
             Ok(Operation::Chat(dialect, by)) => request.chat(dialect, &by, body, conn, out, local),
             Ok(Operation::Count(by)) => request.count(&by, body, conn, out, local),
             Ok(Operation::Completions(by)) => request.completions(&by, body, conn, out, local),
+            Ok(Operation::Embed(by)) => request.embeddings(&by, body, conn, out, local),
             Err(error) => request.refuse(&error, out, local),
         }
     }
@@ -229,6 +232,7 @@ fn operation(
         Route::ChatCompletions => Operation::Chat(Dialect::OpenAi, admit()?),
         Route::CountTokens => Operation::Count(admit()?),
         Route::Completions => Operation::Completions(admit()?),
+        Route::Embeddings => Operation::Embed(admit()?),
         Route::Models => Operation::Models(admit()?, dialect, head.query(bytes).unwrap_or_default().to_owned()),
         Route::Model(id) => Operation::Model(admit()?, dialect, models::decode(id)),
     })

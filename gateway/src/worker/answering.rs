@@ -9,7 +9,8 @@ use super::{local::Local, record::Record};
 use crate::{
     access::Outcome as Ended,
     api::ChatRequest,
-    error::ErrorKind,
+    date::HttpDate,
+    error::{ApiError, ErrorKind},
     reply::{CompletionReply, Progress, Reply},
 };
 
@@ -23,7 +24,7 @@ pub(crate) struct Answering {
 
 /// The reply of a request, by its shape.
 pub(super) enum Told {
-    /// A message, or the answer to a count.
+    /// A message, the answer to a count, or vectors.
     Chat(Reply),
     /// A text completion.
     Completion(CompletionReply),
@@ -41,6 +42,22 @@ impl Told {
         match self {
             Self::Chat(reply) => reply.held(),
             Self::Completion(reply) => reply.held(),
+        }
+    }
+
+    /// Bytes that it will take when its vectors come.
+    fn promised(&self) -> usize {
+        match self {
+            Self::Chat(reply) => reply.promised(),
+            Self::Completion(_) => 0,
+        }
+    }
+
+    /// Ends it with an error, where nothing of it has left.
+    fn fail(&mut self, error: &ApiError, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
+        match self {
+            Self::Chat(reply) => reply.fail(error, date, out),
+            Self::Completion(reply) => reply.fail(error, date, out),
         }
     }
 
@@ -128,6 +145,22 @@ impl Answering {
         let each = self.record.generation.as_ref().map_or(1, |it| it.answers_each);
         let copies = each.min(self.jobs.len());
         size_of::<Self>() + self.record.bytes_in as usize * copies + self.reply.held()
+    }
+
+    /// Whether its reply will take so much memory that it is refused when memory is short.
+    pub(crate) fn promises_much(&self, small: usize) -> bool {
+        self.reply.promised() > small
+    }
+
+    /// Ends it with an error, of which nothing has left yet. Dropping this cancels the job.
+    pub(crate) fn refuse(mut self: Box<Self>, error: &ApiError, out: &mut Vec<u8>, local: &mut Local) -> bool {
+        let before = out.len();
+        let progress = self.reply.fail(error, local.date(), out);
+        self.record.bytes_out += (out.len() - before) as u64;
+        self.record.outcome = Ended::Error(error.kind);
+        self.record.status = error.status();
+        local.finish(&self.record);
+        progress == Progress::Done
     }
 
     /// Nothing has left for a while: a stream gets a sign of life, so that no proxy takes it for dead.

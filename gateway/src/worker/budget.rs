@@ -68,6 +68,11 @@ impl Budget {
         Self { pot, taken: 0, used: 0 }
     }
 
+    /// Bytes that all connections of all workers may hold.
+    pub(crate) fn limit(&self) -> u64 {
+        self.pot.limit()
+    }
+
     /// Bytes that this worker's connections hold.
     pub(crate) fn used(&self) -> u64 {
         self.used

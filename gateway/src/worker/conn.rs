@@ -175,7 +175,8 @@ impl Conn {
         local.budget().change(before, self.counted)
     }
 
-    /// Memory is short: gives up what can be given up. A request that is still being read is refused unless it is small; a
+    /// Memory is short: gives up what can be given up. A request that is still being read is refused unless it is small, and
+    /// so are vectors that are still to come; a
     /// client who lets replies pile up is cut off; any other goes on, since it holds little.
     pub(crate) fn give_up(&mut self, local: &mut Local) {
         let error = || {
@@ -192,6 +193,11 @@ impl Conn {
                 local.metrics().memory_refusals.increment();
                 let input = mem::take(&mut self.input);
                 self.refuse(&error(), &input, local);
+            }
+            State::Answering(answering) if answering.promises_much(SMALL) => {
+                local.metrics().memory_refusals.increment();
+                let reusable = answering.refuse(&error(), &mut self.out, local);
+                self.replied(reusable, local);
             }
             state => {
                 let piles_up = self.out.len() + self.sending > OUT_HIGH;

@@ -121,7 +121,13 @@ impl Generation {
             Event::Finished { finish, usage } => self.complete(choice, finish, usage.output_tokens, mail.at),
             Event::Counted { input_tokens } => self.input_tokens = *input_tokens,
             Event::Failed { .. } => self.cells().finished(FinishedReason::Error),
-            Event::Embedded { input_tokens, .. } => self.input_tokens = *input_tokens,
+            Event::Embedded { input_tokens, .. } => {
+                self.input_tokens = *input_tokens;
+                self.finished += 1;
+                let cells = self.cells();
+                cells.prompt_tokens.add(u64::from(*input_tokens));
+                cells.finished(FinishedReason::Stop);
+            }
             Event::TimedOut => self.cells().finished(FinishedReason::Error),
             Event::Echo { .. } | Event::TooLong { .. } | Event::Refused { .. } => {}
         }

@@ -22,6 +22,8 @@ pub(crate) enum Route<'a> {
     ChatCompletions,
     /// `POST /v1/completions`
     Completions,
+    /// `POST /v1/embeddings`
+    Embeddings,
     /// `GET /v1/models`
     Models,
     /// `GET /v1/models/{id}`; ids may hold `/`.
@@ -63,6 +65,7 @@ impl Route<'_> {
             Self::CountTokens => metrics::Route::CountTokens,
             Self::ChatCompletions => metrics::Route::ChatCompletions,
             Self::Completions => metrics::Route::Completions,
+            Self::Embeddings => metrics::Route::Embeddings,
             Self::Models | Self::Model(_) => metrics::Route::Models,
             Self::Health => metrics::Route::Health,
             Self::Ready => metrics::Route::Ready,
@@ -73,7 +76,7 @@ impl Route<'_> {
     fn takes_post(self) -> bool {
         matches!(
             self,
-            Self::Messages | Self::CountTokens | Self::ChatCompletions | Self::Completions
+            Self::Messages | Self::CountTokens | Self::ChatCompletions | Self::Completions | Self::Embeddings
         )
     }
 
@@ -129,6 +132,7 @@ fn lookup(path: &str) -> Option<Route<'_>> {
         "/v1/messages/count_tokens" => Route::CountTokens,
         "/v1/chat/completions" | "/chat/completions" => Route::ChatCompletions,
         "/v1/completions" | "/completions" => Route::Completions,
+        "/v1/embeddings" | "/embeddings" => Route::Embeddings,
         "/v1/models" | "/models" => Route::Models,
         "/" | "/health" | "/healthz" | "/livez" | "/ping" => Route::Health,
         "/ready" | "/readyz" => Route::Ready,
@@ -147,7 +151,7 @@ fn lookup(path: &str) -> Option<Route<'_>> {
 
 /// Paths that the vendors have and this version does not are named as such, so that nobody hunts for a typing error.
 fn not_found(path: &str) -> Cow<'static, str> {
-    const LATER: &[&str] = &["/v1/responses", "/v1/embeddings", "/v1/messages/batches", "/v1/batches"];
+    const LATER: &[&str] = &["/v1/responses", "/v1/messages/batches", "/v1/batches"];
     match LATER.iter().find(|later| path.starts_with(**later)) {
         Some(later) => format!("{later} is not supported yet").into(),
         None => "no such path".into(),
@@ -182,6 +186,9 @@ mod tests {
             (Post, "/v1/completions", Surface::Api, Ok(Route::Completions)),
             (Post, "/completions", Surface::Full, Ok(Route::Completions)),
             (Get, "/v1/completions", Surface::Full, Err(ErrorKind::MethodNotAllowed)),
+            (Post, "/v1/embeddings", Surface::Full, Ok(Route::Embeddings)),
+            (Post, "/embeddings", Surface::Api, Ok(Route::Embeddings)),
+            (Get, "/v1/embeddings", Surface::Full, Err(ErrorKind::MethodNotAllowed)),
             (Get, "/v1/models", Surface::Full, Ok(Route::Models)),
             (Get, "/v1/models/a/b", Surface::Full, Ok(Route::Model("a/b"))),
             (Get, "/v1/models/", Surface::Full, Err(ErrorKind::NotFound)),

@@ -6,6 +6,7 @@
 
 mod body;
 mod config;
+mod embeddings;
 mod head;
 mod json;
 mod masks;
@@ -29,7 +30,7 @@ pub struct Target {
 }
 
 /// All of them; `tests/fuzz/corpus` has a folder of inputs for each.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     target("head", head::check),
     target("body", body::check_fixed),
     target("chunked", body::check_chunked),
@@ -37,6 +38,7 @@ pub const TARGETS: [Target; 12] = [
     target("count", requests::check_count),
     target("chat", requests::check_chat),
     target("completions", requests::check_completions),
+    target("embeddings", embeddings::check),
     target("sse", sse::check),
     target("reply", reply::check),
     target("config", config::check),

@@ -19,7 +19,7 @@ use crate::{
     wishes::{self, Plain},
 };
 
-type Read<T> = fn(&[u8], &mut Scratch, bool) -> Result<(T, Ignored), ApiError>;
+pub(crate) type Read<T> = fn(&[u8], &mut Scratch, bool) -> Result<(T, Ignored), ApiError>;
 
 /// A way into the product, see [`doors`].
 type Door<T> = fn(Way, &[u8], &mut Scratch, bool) -> doors::Read<T>;
@@ -165,7 +165,11 @@ fn prompts(json: &Json) -> Vec<Prompt> {
 }
 
 /// What holds of every dialect; an accepted request with its document.
-fn check<T: PartialEq + std::fmt::Debug + Plain>(data: &[u8], read: Read<T>, strict: bool) -> Option<(T, Json)> {
+pub(crate) fn check<T: PartialEq + std::fmt::Debug + Plain>(
+    data: &[u8],
+    read: Read<T>,
+    strict: bool,
+) -> Option<(T, Json)> {
     let mut scratch = Scratch::default();
     let ours = read(data, &mut scratch, strict);
     same("again", &read(data, &mut scratch, strict), &ours, data);
@@ -262,7 +266,7 @@ fn meaning(request: &ChatRequest, json: &Json, limits: &[&str], data: &[u8]) {
     clippy::cast_sign_loss,
     reason = "saturates, as is meant"
 )]
-fn clamped(value: f64) -> u32 {
+pub(crate) fn clamped(value: f64) -> u32 {
     value as u32
 }
 

@@ -3,7 +3,7 @@
 //! Nothing here refuses a body. Invariant: schemas and arguments are compared as documents; that they are the body's own
 //! bytes is seen where they are spelled anew.
 
-use zerohop::api::{ChatRequest, CountRequest, Extras, openai::CompletionRequest};
+use zerohop::api::{ChatRequest, CountRequest, Extras, embeddings::EmbedRequest, openai::CompletionRequest};
 use zerohop_engine::{Conversation, Form, Message, Role, Tool, ToolCall, ToolChoice};
 
 use crate::{
@@ -31,6 +31,11 @@ impl Plain for CompletionRequest {
             extras.plain();
         }
     }
+}
+
+/// It has no such texts.
+impl Plain for EmbedRequest {
+    fn plain(&mut self) {}
 }
 
 impl Plain for Extras {

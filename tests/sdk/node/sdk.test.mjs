@@ -9,6 +9,7 @@ import OpenAI from "openai";
 
 const { ZEROHOP_URL, ZEROHOP_URL_KEYED, ZEROHOP_URL_BUSY, ZEROHOP_KEY } = process.env;
 const model = "tiny";
+const encoder = "tiny-embed";
 const messages = [{ role: "user", content: "What is the capital of France?" }];
 const anthropicAsk = { model, max_tokens: 64, temperature: 0, messages };
 const openaiAsk = { model, max_completion_tokens: 64, temperature: 0, messages };
@@ -66,7 +67,7 @@ test("anthropic: tokens are counted as they are used", async () => {
 test("anthropic: models", async () => {
   const ids = [];
   for await (const found of anthropic().models.list()) ids.push(found.id);
-  assert.deepEqual(ids, [model]);
+  assert.deepEqual(ids, [model, encoder]);
   assert.equal((await anthropic().models.retrieve(model)).type, "model");
 });
 
@@ -120,10 +121,28 @@ test("openai: the stream helper", async () => {
   assert.match(await runner.finalContent(), /Paris/);
 });
 
+test("openai: embeddings", async () => {
+  const input = ["A puppy runs through the house.", "The dog barks.", "Shares fell on the stock market."];
+  // The SDK asks for base64 by itself and gives floats.
+  const answer = await openai().embeddings.create({ model: encoder, input });
+  assert.deepEqual(answer.data.map((entry) => entry.index), [0, 1, 2]);
+  assert.ok(answer.usage.total_tokens > 0);
+  const [first, near, far] = answer.data.map((entry) => entry.embedding);
+  const cosine = (other) => first.reduce((sum, number, index) => sum + number * other[index], 0);
+  assert.equal(first.length, 64);
+  assert.ok(cosine(near) > cosine(far) + 0.2);
+  const plain = await openai().embeddings.create({ model: encoder, input, encoding_format: "float" });
+  plain.data.forEach(({ embedding }, index) => {
+    assert.deepEqual(Float32Array.from(embedding), Float32Array.from(answer.data[index].embedding));
+  });
+  const refused = openai().embeddings.create({ model: encoder, input, dimensions: 8 });
+  await assert.rejects(refused, (error) => error instanceof OpenAI.BadRequestError && error.param === "dimensions");
+});
+
 test("openai: models", async () => {
   const ids = [];
   for await (const found of openai().models.list()) ids.push(found.id);
-  assert.deepEqual(ids, [model]);
+  assert.deepEqual(ids, [model, encoder]);
   assert.equal((await openai().models.retrieve(model)).object, "model");
 });
 

@@ -11,6 +11,7 @@ import openai
 import pytest
 
 MODEL = "tiny"
+ENCODER = "tiny-embed"
 CAPITAL = "What is the capital of France?"
 # Answered at length, and so keeps a gateway with one place busy.
 RAMBLE = [{"role": "user", "content": "Count to 100."}]

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import anthropic
 import pytest
-from conftest import CAPITAL, MODEL, RAMBLE, anthropic_client, url
+from conftest import CAPITAL, ENCODER, MODEL, RAMBLE, anthropic_client, url
 
 # The SDK of this version has no argument for the temperature, the gateway honours it all the same.
 GREEDY = {"temperature": 0}
@@ -78,7 +78,7 @@ def test_count_tokens(claude):
 
 def test_models(claude):
     models = list(claude.models.list())
-    assert [model.id for model in models] == [MODEL]
+    assert [model.id for model in models] == [MODEL, ENCODER]
     model = claude.models.retrieve(MODEL)
     assert model.type == "model" and model.display_name and model.created_at.year >= 2020
 

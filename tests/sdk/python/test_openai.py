@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
-from conftest import CAPITAL, MODEL, RAMBLE, openai_client, url
+from conftest import CAPITAL, ENCODER, MODEL, RAMBLE, openai_client, url
 
 ASK = {"model": MODEL, "max_completion_tokens": 64, "temperature": 0, "messages": [{"role": "user", "content": CAPITAL}]}
 
@@ -76,8 +76,32 @@ def test_stop(gpt):
     assert "Paris" not in (completion.choices[0].message.content or "")
 
 
+def test_embeddings(gpt):
+    texts = ["A puppy runs through the house.", "The dog barks.", "Shares fell on the stock market."]
+    # The SDK asks for base64 by itself and gives floats.
+    answer = gpt.embeddings.create(model=ENCODER, input=texts)
+    assert answer.object == "list" and answer.model == ENCODER
+    assert [entry.index for entry in answer.data] == [0, 1, 2]
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens > 0
+    first, near, far = (entry.embedding for entry in answer.data)
+    assert len(first) == 64 and abs(sum(number * number for number in first) - 1) < 1e-5
+    cosine = lambda other: sum(a * b for a, b in zip(first, other))
+    assert cosine(near) > cosine(far) + 0.2
+    plain = gpt.embeddings.create(model=ENCODER, input=texts, encoding_format="float")
+    assert [entry.embedding for entry in plain.data] == pytest.approx([first, near, far], abs=1e-7)
+    ids = gpt.embeddings.create(model=ENCODER, input=[[7, 8], [9]], dimensions=64)
+    assert len(ids.data) == 2 and ids.usage.prompt_tokens == 3
+
+
+def test_embeddings_are_refused_by_name(gpt):
+    for more, param in [({"input": ""}, "input"), ({"dimensions": 8}, "dimensions"), ({"model": MODEL}, "model")]:
+        with pytest.raises(openai.BadRequestError) as caught:
+            gpt.embeddings.create(**{"model": ENCODER, "input": "a"} | more)
+        assert caught.value.param == param
+
+
 def test_models(gpt):
-    assert [model.id for model in gpt.models.list()] == [MODEL]
+    assert [model.id for model in gpt.models.list()] == [MODEL, ENCODER]
     model = gpt.models.retrieve(MODEL)
     assert model.object == "model" and model.created > 0 and model.owned_by
 

@@ -32,7 +32,7 @@ impl Gateways {
             .with("/models/0/backend/onnx/max_batch", 1)
             .with("/models/0/backend/onnx/queue", 1);
         Self {
-            open: Gateway::start(&settings),
+            open: Gateway::start(&settings.with_encoder()),
             keyed: Gateway::start(&keyed.environment("SUITE_KEYS", KEY)),
             busy: Gateway::start(&busy),
         }

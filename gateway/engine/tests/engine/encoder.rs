@@ -364,6 +364,33 @@ fn kinds_of_models_are_told_apart_and_damage_is_named() {
     assert!(!inspect(&runtime, &copy.0).fits());
 }
 
+/// A graph of eight nodes in which each vector depends on the greatest token of the whole run: the token, and the token plus
+/// that one.
+const COMPANY: &[u8] = include_bytes!("data/company.onnx");
+
+#[test]
+fn a_graph_that_mixes_inputs_runs_them_one_at_a_time() {
+    let test = "a_graph_that_mixes_inputs_runs_them_one_at_a_time";
+    let copy = Copy::of(&encoder_dir());
+    copy.write("model.onnx", COMPANY);
+    let Some(mut client) = Client::start(test, &copy.0, &EncoderConfig::default()) else {
+        return;
+    };
+    let note = "inputs are computed one at a time";
+    assert!(
+        client.engine.info().notes[0].contains(note),
+        "{:?}",
+        client.engine.info()
+    );
+    let inputs: Vec<Input> = (1..50).map(|id| Input::Tokens(vec![id, 2 * id])).collect();
+    let Event::Embedded { vectors, .. } = client.run(of(inputs, None)) else {
+        panic!("embedded")
+    };
+    // The mean of (t, t + 2t) and (2t, 2t + 2t) is (1.5 t, 3.5 t), whatever t.
+    assert!(vectors.iter().all(|vector| *vector == vectors[0]), "{vectors:?}");
+    assert_eq!(client.engine.stats().peak_batch, 1);
+}
+
 #[test]
 fn jobs_of_many_threads_are_all_answered() {
     let test = "jobs_of_many_threads_are_all_answered";

@@ -30,7 +30,7 @@ const KV_MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 42;
 pub(super) type Names = HashMap<Arc<str>, usize>;
 
 impl Reader<'_> {
-    /// The models and their names. Without any, the bundled one.
+    /// The models and their names. Without any, the bundled ones.
     pub(super) fn models(&mut self, field: Field<Vec<At<raw::Model>>>) -> (Vec<Model>, Names) {
         let list = match field.given() {
             Some(list) if list.value.len() > MAX_MODELS => {
@@ -42,9 +42,11 @@ impl Reader<'_> {
         };
         let mut names = Names::new();
         if list.is_empty() {
-            let bundled = bundled();
-            names.insert(Arc::clone(&bundled.id), 0);
-            return (vec![bundled], names);
+            let models = BUNDLED.map(bundled).to_vec();
+            for (index, model) in models.iter().enumerate() {
+                names.insert(Arc::clone(&model.id), index);
+            }
+            return (models, names);
         }
         // A bad model keeps its index, so that its names still count as known.
         let models = list.into_iter().enumerate();
@@ -164,7 +166,7 @@ const CONTEXT: RangeInclusive<u32> = 16..=1 << 24;
 /// What holds for a model in this process, but for its path.
 fn defaults() -> Onnx {
     Onnx {
-        path: ModelPath::Bundled,
+        path: ModelPath::Bundled(BUNDLED[0]),
         provider: Provider::Auto,
         threads: 1,
         max_batch: 16,
@@ -173,12 +175,17 @@ fn defaults() -> Onnx {
     }
 }
 
-/// What is served without `models`.
-fn bundled() -> Model {
+/// What is served without `models`: a model for answers, and one for vectors.
+const BUNDLED: [&str; 2] = ["tiny", "tiny-embed"];
+
+fn bundled(name: &'static str) -> Model {
     Model {
-        id: "tiny".into(),
+        id: name.into(),
         aliases: Vec::new(),
-        backend: Backend::Onnx(defaults()),
+        backend: Backend::Onnx(Onnx {
+            path: ModelPath::Bundled(name),
+            ..defaults()
+        }),
         max_context: None,
         deadline: None,
         version: None,
