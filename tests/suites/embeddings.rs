@@ -210,7 +210,7 @@ fn vectors_wait_for_no_memory() {
             "POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 65000\r\n\r\n"
         ));
         // Whoever is refused is told before it has sent everything, and may find the connection closed.
-        let _ = holder.try_send(&vec![b' '; 60_000]);
+        let _ = holder.try_send(vec![b' '; 60_000]);
     }
     wait_for("the memory to be used up", || {
         (Metrics::of(gateway.address()).sum("zerohop_memory_held_bytes", &[]) > 1.5e6).then_some(())
