@@ -230,7 +230,7 @@ impl Reply {
             (&Event::Counted { input_tokens }, State::Waiting) => self.meta.connection.json(200, date, out, |out| {
                 Writer(out).raw(r#"{"input_tokens":"#).number(input_tokens).raw("}");
             }),
-            (Event::Embedded { vectors, input_tokens }, State::Waiting) => {
+            (Event::Embedded { vectors, input_tokens }, State::Waiting) if self.vectors.is_some() => {
                 let format = self.vectors.take().map(|(format, _)| format).unwrap_or_default();
                 self.meta.connection.json(200, date, out, |out| {
                     embeddings::document(&self.meta, vectors, format, *input_tokens, out);
@@ -259,7 +259,7 @@ impl Reply {
                 );
                 ApiError::new(ErrorKind::ContextLength, message).at("input")
             }
-            Event::Refused { part, reason } if embeds || *part == Part::Model => {
+            Event::Refused { part, reason } if embeds => {
                 let place = match part {
                     Part::Model => "model",
                     Part::Dimensions => "dimensions",

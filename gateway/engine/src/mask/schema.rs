@@ -51,6 +51,10 @@ const FORMATS: [&str; 10] = [
     "uri",
 ];
 
+/// Formats whose texts have a greatest length, which the compiler does not know: 253 characters of a host's name (RFC 1035),
+/// 64 of what stands before the sign in an address (RFC 5321), to which the whole is kept.
+const LENGTHS: [(&str, u64); 2] = [("hostname", 253), ("email", 64)];
+
 /// Formats that the standard knows and that are not guaranteed. Every other is an annotation, as the standard has it.
 const NO_FORMATS: [&str; 9] = [
     "idn-email",
@@ -141,6 +145,7 @@ impl Walk {
                         kept.insert(key, value);
                     }
                 }
+                keep_to_length(&mut kept);
                 Ok(Value::Object(kept))
             }
             _ => Err(self.refusal("a schema must be an object, true or false")),
@@ -236,6 +241,16 @@ impl Walk {
             )));
         }
         Ok(())
+    }
+}
+
+/// Bounds a text whose format does.
+fn keep_to_length(schema: &mut Map<String, Value>) {
+    let format = schema.get("format").and_then(Value::as_str);
+    let length = LENGTHS.iter().find(|(name, _)| Some(*name) == format);
+    if let Some((_, most)) = length {
+        let given = schema.get("maxLength").and_then(Value::as_u64);
+        schema.insert("maxLength".into(), given.unwrap_or(*most).min(*most).into());
     }
 }
 

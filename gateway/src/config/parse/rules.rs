@@ -162,7 +162,8 @@ fn rule(index: usize, raw: At<raw::Rule>, names: &mut HashSet<String>, problems:
     let mut ways = ways.into_iter().flatten();
     let Some((_, allow)) = ways.next() else {
         // A way that is bad has been told.
-        if !problems.name(&owner.key) {
+        let bad = |way: &str| problems.name(&format!("{}.{way}", owner.key));
+        if !["tokens", "regex", "choice", "grammar"].into_iter().any(bad) {
             owner.fault(
                 problems,
                 "nothing says what may follow: add `tokens`, `regex`, `choice` or `grammar`",
@@ -247,6 +248,10 @@ fn text(given: &At<String>, most: usize, problems: &mut Problems) -> Option<Stri
 /// The list's length, if it is possible.
 fn bounded<T>(list: &At<Vec<T>>, problems: &mut Problems) -> Option<()> {
     if list.value.is_empty() {
+        // It may be empty since its entries are bad, which has been told.
+        if problems.name(&format!("{}[", list.key)) {
+            return None;
+        }
         list.fault(problems, "the list is empty, so nothing could follow");
         return None;
     }
