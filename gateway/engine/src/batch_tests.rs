@@ -10,8 +10,9 @@ use std::{
 
 use super::*;
 use crate::{
-    job::{Finish, Generate, JobHandle, Prompt, Sampling, Ticket, mailbox},
+    job::{Event, Finish, Generate, JobHandle, Prompt, Sampling, Ticket, mailbox},
     model::tests::letters,
+    sequence::Address,
 };
 
 const WIDTH: usize = 32;

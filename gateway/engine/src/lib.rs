@@ -39,6 +39,7 @@ mod sequence;
 mod stats;
 mod steps;
 mod stop;
+mod telling;
 
 pub use answer::{AnswerError, answer};
 pub use encoder::{Encoder, EncoderConfig, EncoderEngine, EncoderInfo, MAX_INPUTS};
