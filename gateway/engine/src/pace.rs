@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
-/// Fewer tokens are not worth a run of the model: reading its weights takes as long as computing with them.
-const LEAST: f64 = 8.0;
+/// Fewer tokens are not worth a run of the model: reading its weights takes as long as computing with them. On Gemma 3
+/// 270M a piece of 4 beside one running answer makes the 99th percentile of its gaps 2.3 times as long, one of 8 2.6 times.
+const LEAST: f64 = 4.0;
 
 /// A piece is aimed at this part of a decode step, so that small errors of the measurement stay below one step.
 const AIM: f64 = 0.9;
@@ -72,9 +73,9 @@ mod tests {
             128,
             "the chunk is the most"
         );
-        assert_eq!(settled(&mut pace, 10_000, 27_000, 1_000), 8, "and eight the least");
+        assert_eq!(settled(&mut pace, 10_000, 27_000, 1_000), 4, "and four the least");
         pace.learn(Duration::from_millis(10), Duration::from_millis(1), 2);
-        assert_eq!(pace.budget(true), 8, "two tokens say nothing of eight");
+        assert_eq!(pace.budget(true), 4, "two tokens say nothing of four");
     }
 
     #[test]

@@ -108,11 +108,13 @@ impl Bench {
             return Err(format!("{batch} sequences and {steps} steps do not fit").into());
         }
         let prompts: Vec<Conversation> = (0..batch).map(|_| self.prompt(context)).collect::<Result<_, _>>()?;
+        let before = computed(&self.engine);
         let handles: Vec<JobHandle> = prompts
             .into_iter()
             .map(|prompt| self.submit(prompt, longest as u32))
             .collect::<Result<_, _>>()?;
-        self.wait(|engine| engine.stats().running == batch);
+        // All prompts are computed: from here on nothing but decode steps runs.
+        self.wait(|engine| computed(engine) == before + batch * context as u64 && engine.stats().running == batch);
         // From one step to another: the counter rises when a step's model has run.
         let joined = self.engine.stats().decode_tokens;
         self.wait(|engine| engine.stats().decode_tokens >= joined + 2 * batch);
@@ -166,6 +168,12 @@ impl Bench {
             thread::sleep(POLL);
         }
     }
+}
+
+/// Tokens of prompts that need no more work.
+fn computed(engine: &Engine) -> u64 {
+    let stats = engine.stats();
+    stats.prefill_tokens + stats.cached_tokens
 }
 
 /// Measures from its start to its stop.
