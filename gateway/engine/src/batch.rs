@@ -271,7 +271,7 @@ impl<S: Steps> Batch<S> {
         });
         // One sequence alone has room: the engine does not start with less memory.
         let Some(mut sequence) = sequence else { return };
-        sequence.computed = 0;
+        sequence.lose_place();
         add(&self.shared.counters.preempted, 1);
         self.shared.admission.wait_again();
         self.ready.push_front(sequence);
@@ -355,7 +355,7 @@ impl<S: Steps> Batch<S> {
     fn next_piece(&mut self, budget: usize) -> Option<usize> {
         let (slot, sequence) = self.prefilling.as_ref()?;
         let rest = sequence.prompt.len() - sequence.computed;
-        let most = if sequence.tells_prompt() {
+        let most = if sequence.is_told() {
             ALL_ROWS.min(self.extent.chunk)
         } else {
             self.extent.chunk
@@ -422,8 +422,8 @@ impl<S: Steps> Batch<S> {
             begin(sequence, drawn, &self.rules, &mut self.outbox, &self.shared);
         }
         // A prompt that is told was cut in its own way.
-        if rows != Rows::All {
-            self.memory.keep(&mut self.steps, *slot, &sequence.prompt);
+        if !sequence.is_told() {
+            self.memory.keep(&mut self.steps, *slot, &sequence.prompt, &self.wanted);
         }
         self.join();
         Ok(())
@@ -445,11 +445,11 @@ impl<S: Steps> Batch<S> {
         }
         let mut sequence = self.ready.pop_front()?;
         self.shared.admission.stop_waiting();
-        if !sequence.tells_prompt() {
+        if !sequence.is_told() {
             let blocks = self.memory.look_up(&sequence.prompt);
             sequence.computed = self.memory.load(&mut self.steps, slot, &blocks);
         }
-        if !sequence.begun {
+        if sequence.arrival == 0 {
             self.arrivals += 1;
             sequence.arrival = self.arrivals;
             sequence.cached = sequence.computed;

@@ -16,7 +16,7 @@ use crate::{
     admission::Admission,
     batch::{Batch, Shared},
     extent::Extent,
-    job::{Job, JobHandle, Mailbox, Rejected, Submit},
+    job::{Job, JobHandle, JobKind, Mailbox, Rejected, Submit},
     mask::{ActiveRules, Masks, RuleError, RuleFile, RuleSet},
     model::Model,
     ort_sys::{Bound, Cache, Place},
@@ -115,9 +115,25 @@ pub struct Engine {
     masks: Arc<Masks>,
     rules: Arc<ActiveRules>,
     /// Taken away by `close`, so that nothing can come in after it.
-    jobs: RwLock<Option<Sender<Accepted>>>,
+    jobs: RwLock<Option<Doors>>,
     inbox: Sender<Inbox>,
     threads: Mutex<Threads>,
+}
+
+/// Where jobs go to be prepared. Those that need a grammar have a thread of their own, since compiling one can take seconds
+/// and nobody else should wait for that.
+struct Doors {
+    plain: Sender<Accepted>,
+    formed: Sender<Accepted>,
+}
+
+impl Doors {
+    fn of(&self, kind: &JobKind) -> &Sender<Accepted> {
+        match kind {
+            JobKind::Generate(request) if request.needs_grammar() => &self.formed,
+            _ => &self.plain,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -194,7 +210,8 @@ impl Engine {
         let batch = Batch::new(bound, capacity, rules, info.vocabulary, outbox, shared);
         // One message for each open job, and one to close.
         let (inbox, messages) = bounded(admission.bound() + 1);
-        let (jobs, waiting) = bounded(admission.bound());
+        let (plain, waiting) = bounded(admission.bound());
+        let (formed, waiting_for_grammars) = bounded(admission.bound());
         let preparer = Preparer {
             longest: prompts.vocabulary().text().longest(),
             prompts,
@@ -212,7 +229,7 @@ impl Engine {
             mailboxes,
             masks,
             rules: Arc::clone(&preparer.rules),
-            jobs: RwLock::new(Some(jobs)),
+            jobs: RwLock::new(Some(Doors { plain, formed })),
             inbox,
             threads: Mutex::default(),
             admission: Arc::clone(&admission),
@@ -220,7 +237,7 @@ impl Engine {
         };
         // From here on a failure drops `engine`, which stops the threads that have started.
         engine
-            .spawn(batch, messages, &preparer, config.prep_threads)
+            .spawn(batch, messages, &preparer, waiting_for_grammars, config.prep_threads)
             .map_err(|error| system(error.to_string()))?;
         Ok(engine)
     }
@@ -230,6 +247,7 @@ impl Engine {
         batch: Batch<S>,
         messages: Receiver<Inbox>,
         preparer: &Preparer,
+        formed: Receiver<Accepted>,
         prep_threads: usize,
     ) -> std::io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,6 +257,11 @@ impl Engine {
             let preparer = preparer.clone();
             threads.prep.push(named("zh-prep").spawn(move || preparer.run())?);
         }
+        let preparer = Preparer {
+            jobs: formed,
+            ..preparer.clone()
+        };
+        threads.prep.push(named("zh-grammar").spawn(move || preparer.run())?);
         Ok(())
     }
 
@@ -312,9 +335,10 @@ impl Submit for Engine {
     fn submit(&self, job: Job) -> Result<JobHandle, Rejected> {
         assert!(job.mailbox < self.mailboxes, "a job names a mailbox that exists");
         let jobs = self.jobs.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(jobs) = jobs.as_ref() else {
+        let Some(doors) = jobs.as_ref() else {
             return Err(Rejected::NotRunning);
         };
+        let door = doors.of(&job.kind);
         self.admission.enter().inspect_err(|rejected| {
             if matches!(rejected, Rejected::QueueFull { .. }) {
                 add(&self.counters.rejected, 1);
@@ -329,7 +353,7 @@ impl Submit for Engine {
             deadline: job.deadline,
         };
         // The channel has room for every open job; it is disconnected only if no preparation thread started.
-        if jobs.try_send(Accepted::new(job, address)).is_err() {
+        if door.try_send(Accepted::new(job, address)).is_err() {
             self.admission.stop_waiting();
             self.admission.close();
             return Err(Rejected::NotRunning);

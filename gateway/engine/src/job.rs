@@ -263,6 +263,16 @@ impl Generate {
     }
 }
 
+impl Generate {
+    /// Whether its tokens are bound by a grammar, which has to be compiled first.
+    pub(crate) fn needs_grammar(&self) -> bool {
+        let calls = |conversation: &Conversation| {
+            !conversation.tools.list.is_empty() && conversation.tools.choice != ToolChoice::None
+        };
+        self.form != Form::Free || matches!(&self.prompt, Prompt::Chat(conversation) if calls(conversation))
+    }
+}
+
 /// What is turned into vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Embed {

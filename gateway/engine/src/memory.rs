@@ -108,13 +108,17 @@ impl Memory {
         blocks.len() * length
     }
 
-    /// Keeps the prompt that was computed in this place, as far as there is room beside those who are being answered.
-    pub(crate) fn keep<S: Steps>(&mut self, steps: &mut S, place: usize, prompt: &[u32]) {
+    /// Keeps the prompt that was computed in this place, as far as there is room beside those who are being answered, which
+    /// are in these places with so many tokens.
+    pub(crate) fn keep<S: Steps>(&mut self, steps: &mut S, place: usize, prompt: &[u32], in_use: &[(usize, usize)]) {
         let length = self.prefixes.length();
         // What is there of it becomes the newest, so that it is not what has to go.
         let have = self.prefixes.find(prompt).len();
         let more = prompt.len() / length - have;
         let full = |this: &Self| this.books.short([], more * length) > 0 || this.prefixes.free() < more;
+        if full(self) {
+            self.give_back_slack(steps, in_use);
+        }
         while full(self) && self.prefixes.len() > have {
             if !self.evict(steps) {
                 break;

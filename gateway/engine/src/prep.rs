@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::{
     admission::Admission,
     calls::{self, split::Splitter},
-    job::{Conversation, Echo, Event, Form, Generate, Job, JobKind, Mail, Part, Prompt, Tools},
+    job::{Conversation, Echo, Event, Form, Generate, Job, JobKind, Mail, Part, Prompt, ToolChoice, Tools},
     mask::{ActiveRules, Guide, Masks, Refusal, Strictness},
     model::{Encoded, Prompts, TextStream},
     sequence::{Address, Sequence},
@@ -215,9 +215,12 @@ impl Preparer {
             _ => None,
         };
         let guide = self.guide(&request, &given, tools)?;
+        let must_call = |tools: &Tools| matches!(tools.choice, ToolChoice::Required | ToolChoice::Named(_));
+        let only_calls = tools.is_some_and(must_call);
         let (stream, echo) = self.behind(given, &prompt, request.echo);
         let mut sequence = Sequence::new(address, prompt.ids, request, stream, guide);
         sequence.splitter = splitter;
+        sequence.only_calls = only_calls;
         sequence.echo = echo;
         Ok(Box::new(sequence))
     }

@@ -71,7 +71,7 @@ pub(crate) struct Sequence {
     pub(crate) over: bool,
     /// Its `Started` was sent. What comes after that is computed again if it loses its place.
     pub(crate) begun: bool,
-    /// Its number in the order in which sequences first got a place.
+    /// Its number in the order in which sequences first got a place; 0 before that.
     pub(crate) arrival: u64,
     /// Tokens of the prompt that came from the prefix cache when it first got a place.
     pub(crate) cached: usize,
@@ -85,6 +85,8 @@ pub(crate) struct Sequence {
     pub(crate) guide: Option<Box<Guide>>,
     /// Takes calls of tools out of the text, if any may be made.
     pub(crate) splitter: Option<Splitter>,
+    /// A tool must be called: what stands before the calls, or is cut short within one, is no text.
+    pub(crate) only_calls: bool,
     /// Of the prompt's tokens, while they are gathered.
     pub(crate) prompt_logprobs: Vec<Logprob>,
     /// The tokens of the answer.
@@ -151,6 +153,7 @@ impl Sequence {
             echo: None,
             guide,
             splitter: None,
+            only_calls: false,
             prompt_logprobs: Vec::new(),
             answer: Vec::new(),
             history,
@@ -178,9 +181,20 @@ impl Sequence {
         self.answer.len() as u32
     }
 
-    /// Whether every token of the prompt needs its logits.
+    /// Whether the log probabilities of its prompt are told: then the prompt is cut in small pieces and computed as a whole.
+    pub(crate) fn is_told(&self) -> bool {
+        self.request.echo == Echo::Prompt && self.request.logprobs.is_some()
+    }
+
+    /// Whether every token of the prompt still needs its logits.
     pub(crate) fn tells_prompt(&self) -> bool {
-        self.request.echo == Echo::Prompt && self.request.logprobs.is_some() && !self.begun
+        self.is_told() && !self.begun
+    }
+
+    /// It is computed again from its beginning.
+    pub(crate) fn lose_place(&mut self) {
+        self.computed = 0;
+        self.prompt_logprobs.clear();
     }
 
     /// Keeps the log probability of the prompt's token behind the one that is `row` tokens behind what is computed, from its
@@ -351,6 +365,9 @@ impl Sequence {
         }
         if progress.finish == Some(Finish::EndOfTurn) && splitter.calls() > 0 {
             progress.finish = Some(Finish::ToolCalls);
+        }
+        if self.only_calls {
+            progress.more.retain(|piece| !matches!(piece, Piece::Text(_)));
         }
         if matches!(progress.more.first(), Some(Piece::Text(_)))
             && let Piece::Text(text) = progress.more.remove(0)

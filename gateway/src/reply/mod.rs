@@ -292,6 +292,8 @@ impl Reply {
     /// What cannot be served, told at its place in the request.
     fn refused(&self, part: Part, reason: &str) -> ApiError {
         let path = self.meta.places.path(part, self.meta.dialect);
+        // A form that the client did not ask for is that of its tools' calls.
+        let path = if path.is_empty() { "tools".into() } else { path };
         let message = match self.meta.dialect {
             Dialect::Anthropic => format!("{path}: {reason}"),
             Dialect::OpenAi => format!("Invalid '{}': {reason}", brackets(&path)),

@@ -132,6 +132,11 @@ fn explain(error: &str, schema: Option<&serde_json::Value>) -> Refusal {
     }
     let mut lines = error.lines().filter(|line| !line.trim().is_empty());
     let line = lines.next().unwrap_or(TOO_COMPLEX);
+    // The library's options are not the client's to set.
+    let line = match line.split_once(" Enable 'coerce_one_of'") {
+        Some(_) => "`oneOf` of schemas that may overlap is not supported: use `anyOf`",
+        None => line,
+    };
     // What is wrong with a regular expression stands below a drawing of it.
     let detail = lines.find_map(|line| line.strip_prefix("error:")).unwrap_or_default();
     let mut text: String = line.chars().filter(|c| !c.is_control()).take(300).collect();

@@ -4,6 +4,8 @@
 //! and the safety rules allow together, whenever and on whatever thread it is computed; it is never empty: that is a
 //! fault, which ends the answer.
 
+use std::time::Duration;
+
 use llguidance::{Matcher, api::StopReason, toktrie::SimpleVob};
 
 use super::{Compiled, Refusal, Watch};
@@ -16,6 +18,8 @@ pub(crate) struct Guide {
     mask: Option<SimpleVob>,
     is_computed: bool,
     fault: Option<Refusal>,
+    /// Time on a processor that its masks have taken.
+    spent: Duration,
 }
 
 impl Guide {
@@ -27,6 +31,7 @@ impl Guide {
             mask: None,
             is_computed: false,
             fault: None,
+            spent: Duration::ZERO,
         }
     }
 
@@ -42,9 +47,22 @@ impl Guide {
             return;
         }
         self.is_computed = true;
+        let begun = work();
         match self.allowed() {
             Ok(mask) => self.mask = mask,
             Err(refusal) => self.fault = Some(refusal),
+        }
+        self.spend(begun);
+    }
+
+    /// Counts the work since then, and gives up on a form that takes more than its share: everybody waits for the masks of a
+    /// step, and an ambiguous grammar's cost grows with the answer.
+    fn spend(&mut self, begun: Duration) {
+        self.spent += work().saturating_sub(begun);
+        if self.spent > SHARE && self.fault.is_none() {
+            self.fault = Some(Refusal::new(
+                "the form takes too much time to be followed: make it simpler",
+            ));
         }
     }
 
@@ -92,12 +110,26 @@ impl Guide {
         let Some(form) = &mut self.form else {
             return false;
         };
+        let begun = work();
         if form.consume_token(token).is_err() {
             self.fault = Some(stuck(form.stop_reason()));
             return false;
         }
-        form.is_stopped() && form.stop_reason().is_ok()
+        let complete = form.is_stopped() && form.stop_reason().is_ok();
+        self.spend(begun);
+        complete
     }
+}
+
+/// Time on a processor for all masks of one answer. Of 1.5 million masks of real schemas one took 38 µs on average, so this is
+/// what 26,000 tokens take.
+const SHARE: Duration = Duration::from_secs(1);
+
+/// Time that this thread had on a processor: waiting for one counts for nobody.
+fn work() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// What a matcher that can go no further means for the client.

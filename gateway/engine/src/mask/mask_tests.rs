@@ -170,8 +170,7 @@ fn what_cannot_be_guaranteed_is_refused_with_its_place() {
         ),
         (
             schema(r#"{"properties": {"b": {"oneOf": [{"type": "number"}, {"type": "integer"}]}}, "required": ["b"]}"#),
-            "oneOf constraints are not supported. Enable 'coerce_one_of' option to approximate oneOf with anyOf (`oneOf` at \
-             $.properties.b)",
+            "`oneOf` of schemas that may overlap is not supported: use `anyOf` (`oneOf` at $.properties.b)",
         ),
         (Form::Regex("^$".into()), "the regular expression is empty"),
         (Form::Choice(vec![]), "there is no choice"),
