@@ -154,7 +154,7 @@ impl Client {
         tcp::queues(there, here).0 + tcp::queues(here, there).1
     }
 
-    /// Whether the server broke the connection, whatever lies here unread.
+    /// Whether the server broke the connection, whatever lies here unread. True only once: the system tells it once.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.stream.take_error().is_ok_and(|error| error.is_some())
