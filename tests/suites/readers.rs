@@ -2,6 +2,7 @@
 //!
 //! Invariant: such a client counts only once the buffers of the kernel are full, so that the gateway itself holds the rest.
 
+use serde_json::Value;
 use zerohop_tests::{
     gateway::{Gateway, Settings},
     http::{self, Client},
@@ -15,11 +16,15 @@ use crate::ask::{CHAT, MESSAGES, answer, chat, message, ramble, text_of, with};
 const STREAMS: usize = 96;
 
 /// A client that has asked for more than its link takes, and reads nothing.
-fn slow(gateway: &Gateway, seed: u64) -> Client {
+fn slow(gateway: &Gateway, ask: &Value) -> Client {
     let mut client = Client::connect_narrow(gateway.address());
-    let ask = http::post_bytes(CHAT, with(ramble(seed, 600), "stream", true).to_string().as_bytes());
-    client.send(ask.repeat(STREAMS));
+    client.send(http::post_bytes(CHAT, ask.to_string().as_bytes()).repeat(STREAMS));
     client
+}
+
+/// A stream, as long as the model likes.
+fn stream(seed: u64) -> Value {
+    with(ramble(seed, 600), "stream", true)
 }
 
 /// Waits until no answer is being made: each is then in the kernel or in the gateway.
@@ -35,7 +40,7 @@ fn wait_until_idle(gateway: &Gateway) {
 #[test]
 fn a_slow_reader_holds_up_nobody() {
     let gateway = Gateway::start(&Settings::default());
-    let mut slow: Vec<Client> = (0..8).map(|seed| slow(&gateway, seed)).collect();
+    let mut slow: Vec<Client> = (0..8).map(|seed| slow(&gateway, &stream(seed))).collect();
     let ask_all = |when: &str| {
         for (path, body) in [
             (CHAT, chat("What is the capital of Japan?")),
@@ -66,7 +71,8 @@ fn a_slow_reader_holds_up_nobody() {
 #[test]
 fn a_client_that_never_reads_is_cut_off() {
     let gateway = Gateway::start(&Settings::default());
-    let streaming = slow(&gateway, 1);
+    // Of 600 tokens each: the model's own end would come so soon that the kernel may take all of them.
+    let streaming = slow(&gateway, &with(stream(1), "ignore_eos", true));
     let mut flooding = Client::connect_narrow(gateway.address());
     let mut at = 0;
     wait_for("the gateway to take no more requests", || {
