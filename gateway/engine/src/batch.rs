@@ -20,8 +20,8 @@ use std::{
 use crate::{
     admission::Admission,
     drawing::{Drawing, Next},
+    driver::Work,
     extent::Extent,
-    job::Mail,
     mask::Helper,
     memory::Memory,
     ort_sys::{ALL_ROWS, Rows, SysError},
@@ -100,11 +100,6 @@ impl<S: Steps> Batch<S> {
     /// Takes a prepared job; it gets a place as soon as one is free.
     pub(crate) fn push(&mut self, sequence: Sequence) {
         self.ready.push_back(sequence);
-    }
-
-    /// Sends an event that needs no place.
-    pub(crate) fn send(&mut self, mailbox: usize, mail: Mail) {
-        self.outbox.send(mailbox, mail, None);
     }
 
     /// Whether there is nothing to compute.
@@ -535,6 +530,32 @@ fn piece(rest: usize, most: usize) -> Option<usize> {
         // The last token would be left alone.
         some if rest - some == 1 => (some > 2).then_some(some - 1),
         some => Some(some),
+    }
+}
+
+impl<S: Steps> Work for Batch<S> {
+    type Job = Sequence;
+
+    fn push(&mut self, job: Sequence) {
+        Self::push(self, job);
+    }
+    fn is_idle(&self) -> bool {
+        Self::is_idle(self)
+    }
+    fn outbox(&mut self) -> &mut Outbox {
+        Self::outbox(self)
+    }
+    fn step(&mut self) -> bool {
+        Self::step(self).is_ok()
+    }
+    fn self_test(&mut self) -> bool {
+        Self::self_test(self).is_ok()
+    }
+    fn fail_running(&mut self, reason: &str) {
+        Self::fail_running(self, reason);
+    }
+    fn fail_all(&mut self, reason: &str) {
+        Self::fail_all(self, reason);
     }
 }
 

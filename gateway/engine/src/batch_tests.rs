@@ -10,7 +10,7 @@ use std::{
 
 use super::*;
 use crate::{
-    job::{Echo, Event, Finish, Generate, JobHandle, Prompt, Sampling, Ticket, mailbox},
+    job::{Echo, Event, Finish, Generate, JobHandle, Mail, Prompt, Sampling, Ticket, mailbox},
     model::tests::letters,
     sequence::Address,
 };
@@ -608,7 +608,7 @@ fn a_lasting_fault_stops_the_engine() {
         let gone = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                crate::engine::run_thread(batch, messages, admission);
+                crate::driver::run(batch, messages, admission);
                 gone.store(true, Ordering::Release);
             });
             let mut reasons = Vec::new();

@@ -4,25 +4,25 @@
 //! the engine closes, every unfinished job gets its `Failed`.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError, RwLock},
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::{
     admission::Admission,
     batch::{Batch, Shared},
+    driver::{self, Inbox},
     extent::Extent,
     job::{Job, JobHandle, JobKind, Mailbox, Rejected, Submit},
     mask::{ActiveRules, Masks, RuleError, RuleFile, RuleSet},
     model::Model,
     ort_sys::{Bound, Cache, Place},
     outbox::Outbox,
-    prep::{Accepted, Inbox, Preparer},
-    sequence::{Address, Cut, Rules},
+    prep::{Accepted, Preparer},
+    sequence::{Address, Cut, Rules, Sequence},
     stats::{Counters, Stats, add},
     steps::Steps,
 };
@@ -116,7 +116,7 @@ pub struct Engine {
     rules: Arc<ActiveRules>,
     /// Taken away by `close`, so that nothing can come in after it.
     jobs: RwLock<Option<Doors>>,
-    inbox: Sender<Inbox>,
+    inbox: Sender<Inbox<Sequence>>,
     threads: Mutex<Threads>,
 }
 
@@ -245,14 +245,14 @@ impl Engine {
     fn spawn<S: Steps + 'static>(
         &self,
         batch: Batch<S>,
-        messages: Receiver<Inbox>,
+        messages: Receiver<Inbox<Sequence>>,
         preparer: &Preparer,
         formed: Receiver<Accepted>,
         prep_threads: usize,
     ) -> std::io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let admission = Arc::clone(&self.admission);
-        threads.engine = Some(named("zh-engine").spawn(move || run_thread(batch, messages, admission))?);
+        threads.engine = Some(named("zh-engine").spawn(move || driver::run(batch, messages, admission))?);
         for _ in 0..prep_threads {
             let preparer = preparer.clone();
             threads.prep.push(named("zh-prep").spawn(move || preparer.run())?);
@@ -436,104 +436,6 @@ fn plan(model: &Model, config: &EngineConfig) -> Result<Plan, StartError> {
 fn whole_places(capacity: usize, context: usize, wanted: usize) -> usize {
     let for_places = capacity - capacity / CACHE_PART;
     (for_places / context).clamp(1, wanted)
-}
-
-/// Serves a batch until a message says to close, or nobody can send one.
-pub(crate) fn run_thread<S: Steps>(batch: Batch<S>, messages: Receiver<Inbox>, admission: Arc<Admission>) {
-    let thread = Thread {
-        batch,
-        messages,
-        admission,
-    };
-    thread.run();
-}
-
-/// The engine's own thread.
-struct Thread<S> {
-    batch: Batch<S>,
-    messages: Receiver<Inbox>,
-    admission: Arc<Admission>,
-}
-
-/// How long mail is offered to full mailboxes when the engine closes.
-const LAST_MAIL: Duration = Duration::from_secs(1);
-
-/// How often mail is offered to full mailboxes while there is nothing else to do: a mailbox cannot tell that it has
-/// room again.
-const RETRY_MAIL: Duration = Duration::from_millis(2);
-
-impl<S: Steps> Thread<S> {
-    fn run(mut self) {
-        while self.take_messages() {
-            if !self.admission.is_running() {
-                // Closing or broken: nothing runs any more, but every job is answered.
-                self.batch.fail_all(self.admission.why_stopped());
-                self.batch.outbox().flush();
-                continue;
-            }
-            let result = catch_unwind(AssertUnwindSafe(|| self.batch.step()));
-            if !matches!(result, Ok(Ok(()))) {
-                self.recover(result.is_err());
-            }
-        }
-        self.batch.fail_all(self.admission.why_stopped());
-        let end = Instant::now() + LAST_MAIL;
-        loop {
-            self.batch.outbox().flush();
-            if self.batch.outbox().is_empty() || Instant::now() >= end {
-                return;
-            }
-            std::thread::sleep(RETRY_MAIL);
-        }
-    }
-
-    /// After a failed step: goes on if the model still runs, else stops taking jobs.
-    fn recover(&mut self, panicked: bool) {
-        if panicked {
-            self.batch.fail_running("a step of the engine panicked");
-        }
-        let test = catch_unwind(AssertUnwindSafe(|| self.batch.self_test()));
-        if !matches!(test, Ok(Ok(()))) {
-            self.admission.break_down();
-            self.batch.fail_all(self.admission.why_stopped());
-        }
-        self.batch.outbox().flush();
-    }
-
-    /// Takes what has come; sleeps if there is nothing to do. False: stop.
-    fn take_messages(&mut self) -> bool {
-        if self.batch.is_idle() {
-            let message = if self.batch.outbox().is_empty() {
-                self.messages.recv().map_err(RecvTimeoutError::from)
-            } else {
-                self.messages.recv_timeout(RETRY_MAIL)
-            };
-            match message {
-                Ok(message) => {
-                    if !self.take(message) {
-                        return false;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return false,
-            }
-        }
-        while let Ok(message) = self.messages.try_recv() {
-            if !self.take(message) {
-                return false;
-            }
-        }
-        true
-    }
-
-    fn take(&mut self, message: Inbox) -> bool {
-        match message {
-            Inbox::Ready(sequence) => self.batch.push(*sequence),
-            Inbox::Mail(mailbox, mail) => self.batch.send(mailbox, mail),
-            Inbox::Close => return false,
-        }
-        true
-    }
 }
 
 #[cfg(test)]

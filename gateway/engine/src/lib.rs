@@ -15,6 +15,7 @@ mod batch;
 mod calls;
 mod cuda;
 mod drawing;
+mod driver;
 mod encoder;
 mod engine;
 mod extent;

@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::{
     admission::Admission,
     calls::{self, split::Splitter},
+    driver::Inbox,
     job::{Conversation, Echo, Event, Form, Generate, Job, JobKind, Mail, Part, Prompt, ToolChoice, Tools},
     mask::{ActiveRules, Guide, Masks, Refusal, Strictness},
     model::{Encoded, Prompts, TextStream},
@@ -43,16 +44,6 @@ impl Accepted {
     }
 }
 
-/// What the engine's thread gets.
-pub(crate) enum Inbox {
-    /// A job that wants a place.
-    Ready(Box<Sequence>),
-    /// An answer that needs none.
-    Mail(usize, Mail),
-    /// Stop.
-    Close,
-}
-
 /// What a thread of the pool needs.
 #[derive(Clone)]
 pub(crate) struct Preparer {
@@ -67,7 +58,7 @@ pub(crate) struct Preparer {
     pub(crate) admission: Arc<Admission>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) jobs: Receiver<Accepted>,
-    pub(crate) engine: Sender<Inbox>,
+    pub(crate) engine: Sender<Inbox<Sequence>>,
 }
 
 impl Preparer {

@@ -12,6 +12,7 @@ use std::{
 use super::contract::{RUN_TOKENS, Vectors, normalised};
 use crate::{
     batch::Shared,
+    driver::Work,
     job::{Event, Mail, Part},
     outbox::Outbox,
     sequence::Address,
@@ -91,10 +92,6 @@ impl<V: Vectors> Batch<V> {
 
     pub(super) fn outbox(&mut self) -> &mut Outbox {
         &mut self.outbox
-    }
-
-    pub(super) fn mail(&mut self, mailbox: usize, mail: Mail) {
-        self.outbox.send(mailbox, mail, None);
     }
 
     /// One run of the model, and the mail that it gives. Jobs whose run fails have failed, and the reason is returned.
@@ -308,6 +305,32 @@ impl<V: Vectors> Batch<V> {
             at: Instant::now(),
         };
         self.outbox.send(address.mailbox, mail, None);
+    }
+}
+
+impl<V: Vectors> Work for Batch<V> {
+    type Job = Encoding;
+
+    fn push(&mut self, job: Encoding) {
+        Self::push(self, job);
+    }
+    fn is_idle(&self) -> bool {
+        Self::is_idle(self)
+    }
+    fn outbox(&mut self) -> &mut Outbox {
+        Self::outbox(self)
+    }
+    fn step(&mut self) -> bool {
+        Self::step(self).is_ok()
+    }
+    fn self_test(&mut self) -> bool {
+        Self::self_test(self).is_ok()
+    }
+    fn fail_running(&mut self, reason: &str) {
+        Self::fail_running(self, reason);
+    }
+    fn fail_all(&mut self, reason: &str) {
+        Self::fail_all(self, reason);
     }
 }
 

@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender};
 use super::{batch::Encoding, config::Cuts, tokens::Tokens};
 use crate::{
     admission::Admission,
+    driver::Inbox,
     job::{Embed, Event, Input, JobKind, Mail, Part},
     prep::Accepted,
     sequence::Address,
@@ -30,16 +31,6 @@ const MAX_TOKENS: usize = 300_000;
 /// a whole context of 8192 tokens has about 40 KB.
 const MAX_TEXT: usize = 256 * 1024;
 const MAX_TEXTS: usize = 4 << 20;
-
-/// What the encoder's thread gets.
-pub(super) enum Inbox {
-    /// A job that wants a place.
-    Ready(Box<Encoding>),
-    /// An answer that needs none.
-    Mail(usize, Mail),
-    /// Stop.
-    Close,
-}
 
 /// What a model takes.
 pub(super) struct Limits {
@@ -58,7 +49,7 @@ pub(super) struct Preparer {
     pub(super) admission: Arc<Admission>,
     pub(super) counters: Arc<Counters>,
     pub(super) jobs: Receiver<Accepted>,
-    pub(super) engine: Sender<Inbox>,
+    pub(super) engine: Sender<Inbox<Encoding>>,
 }
 
 impl Preparer {

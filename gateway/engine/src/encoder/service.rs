@@ -4,23 +4,23 @@
 //! Invariant: see [`crate::job`]; when it closes, every unfinished job gets its `Failed`.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError, RwLock},
     thread::{Builder, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
     Encoder,
-    batch::Batch,
+    batch::{Batch, Encoding},
     contract::Vectors,
-    prep::{Inbox, Limits, Preparer},
+    prep::{Limits, Preparer},
 };
 use crate::{
     admission::Admission,
     batch::Shared,
+    driver::{self, Inbox},
     engine::StartError,
     job::{Job, JobHandle, Mailbox, Rejected, Submit},
     outbox::Outbox,
@@ -75,7 +75,7 @@ pub struct EncoderEngine {
     mailboxes: usize,
     /// Taken away by `close`, so that nothing can come in after it.
     jobs: RwLock<Option<Sender<Accepted>>>,
-    inbox: Sender<Inbox>,
+    inbox: Sender<Inbox<Encoding>>,
     threads: Mutex<Threads>,
 }
 
@@ -154,18 +154,14 @@ impl EncoderEngine {
     fn spawn<V: Vectors + 'static>(
         &self,
         batch: Batch<V>,
-        messages: Receiver<Inbox>,
+        messages: Receiver<Inbox<Encoding>>,
         preparer: &Preparer,
         prep_threads: usize,
     ) -> std::io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        let thread = Thread {
-            batch,
-            messages,
-            admission: Arc::clone(&self.admission),
-        };
+        let admission = Arc::clone(&self.admission);
         let named = |name: &str| Builder::new().name(name.into());
-        threads.engine = Some(named("zh-encoder").spawn(move || thread.run())?);
+        threads.engine = Some(named("zh-encoder").spawn(move || driver::run(batch, messages, admission))?);
         for _ in 0..prep_threads {
             let preparer = preparer.clone();
             threads
@@ -239,93 +235,5 @@ impl Submit for EncoderEngine {
         }
         add(&self.counters.accepted, 1);
         Ok(handle)
-    }
-}
-
-/// How long mail is offered to full mailboxes when the encoder closes.
-const LAST_MAIL: Duration = Duration::from_secs(1);
-
-/// How often mail is offered to full mailboxes while there is nothing else to do: a mailbox cannot tell that it has
-/// room again.
-const RETRY_MAIL: Duration = Duration::from_millis(2);
-
-/// The encoder's own thread.
-struct Thread<V> {
-    batch: Batch<V>,
-    messages: Receiver<Inbox>,
-    admission: Arc<Admission>,
-}
-
-impl<V: Vectors> Thread<V> {
-    fn run(mut self) {
-        while self.take_messages() {
-            if !self.admission.is_running() {
-                // Closing or broken: nothing runs any more, but every job is answered.
-                self.batch.fail_all(self.admission.why_stopped());
-                self.batch.outbox().flush();
-                continue;
-            }
-            let result = catch_unwind(AssertUnwindSafe(|| self.batch.step()));
-            if !matches!(result, Ok(Ok(()))) {
-                self.recover(result.is_err());
-            }
-        }
-        self.batch.fail_all(self.admission.why_stopped());
-        let end = Instant::now() + LAST_MAIL;
-        loop {
-            self.batch.outbox().flush();
-            if self.batch.outbox().is_empty() || Instant::now() >= end {
-                return;
-            }
-            std::thread::sleep(RETRY_MAIL);
-        }
-    }
-
-    /// After a failed step: goes on if the model still runs, else stops taking jobs.
-    fn recover(&mut self, panicked: bool) {
-        if panicked {
-            self.batch.fail_running("a step of the encoder panicked");
-        }
-        let test = catch_unwind(AssertUnwindSafe(|| self.batch.self_test()));
-        if !matches!(test, Ok(Ok(()))) {
-            self.admission.break_down();
-            self.batch.fail_all(self.admission.why_stopped());
-        }
-        self.batch.outbox().flush();
-    }
-
-    /// Takes what has come; sleeps if there is nothing to do. False: stop.
-    fn take_messages(&mut self) -> bool {
-        if self.batch.is_idle() {
-            let message = if self.batch.outbox().is_empty() {
-                self.messages.recv().map_err(RecvTimeoutError::from)
-            } else {
-                self.messages.recv_timeout(RETRY_MAIL)
-            };
-            match message {
-                Ok(message) => {
-                    if !self.take(message) {
-                        return false;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return false,
-            }
-        }
-        while let Ok(message) = self.messages.try_recv() {
-            if !self.take(message) {
-                return false;
-            }
-        }
-        true
-    }
-
-    fn take(&mut self, message: Inbox) -> bool {
-        match message {
-            Inbox::Ready(job) => self.batch.push(*job),
-            Inbox::Mail(mailbox, mail) => self.batch.mail(mailbox, mail),
-            Inbox::Close => return false,
-        }
-        true
     }
 }
