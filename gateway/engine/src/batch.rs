@@ -249,12 +249,17 @@ impl<S: Steps> Batch<S> {
 
     /// Whether each row can hold `more` tokens than now, and one place beyond them so many.
     fn room_beside_rows(&mut self, more: usize, beyond: Option<(usize, usize)>) -> bool {
+        self.want(more, beyond);
+        self.memory.make_room(&mut self.steps, &self.wanted)
+    }
+
+    /// Writes down what each place is to hold: each row `more` tokens than now, and one place beyond them so many.
+    fn want(&mut self, more: usize, beyond: Option<(usize, usize)>) {
         self.wanted.clear();
         let rows = self.rows.iter().enumerate();
         self.wanted
             .extend(rows.map(|(place, row)| (place, row.computed + more)));
         self.wanted.extend(beyond);
-        self.memory.make_room(&mut self.steps, &self.wanted)
     }
 
     /// Sends the sequence that came last back to wait for a place. It is computed again from its beginning.
@@ -327,7 +332,7 @@ impl<S: Steps> Batch<S> {
 
     /// Pieces of prompts, as many as the pace allows.
     fn prefill(&mut self, now: Instant) -> Result<(), SysError> {
-        let (decode_time, running) = (self.run_time, !self.rows.is_empty());
+        let (decode_time, running) = (self.run_time, self.rows.iter().any(|row| !row.over));
         let mut budget = match self.rules.cut {
             Cut::Free => self.pace.budget(running),
             Cut::AtChunks => self.extent.chunk,
@@ -431,11 +436,15 @@ impl<S: Steps> Batch<S> {
         if slot >= self.extent.slots {
             return None;
         }
-        let first = self.ready.front()?;
-        // Looked at once more below: making room may have cost it blocks, but the others first.
-        let whole = (slot, first.prompt.len() + 1);
-        self.memory.look_up(&first.prompt);
-        if !self.room_beside_rows(0, Some(whole)) {
+        let whole = (slot, self.ready.front()?.prompt.len() + 1);
+        // Asked at every step while it waits, so before its prompt is looked at.
+        self.want(0, Some(whole));
+        if !self.memory.can_hold(&self.wanted) {
+            return None;
+        }
+        // What is there of it becomes the newest, so that making room costs others their blocks first.
+        self.memory.look_up(&self.ready.front()?.prompt);
+        if !self.memory.make_room(&mut self.steps, &self.wanted) {
             return None;
         }
         let mut sequence = self.ready.pop_front()?;

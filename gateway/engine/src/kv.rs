@@ -2,7 +2,7 @@
 //!
 //! Address space is reserved for every place in full, but memory is only taken where tokens were written, and counted here:
 //! the places' tokens and the blocks of the prefix cache share one bound. Pure: it says what has to be given back, and the
-//! batch does it. Invariant: `used() <= capacity()` after every successful [`Books::grow`].
+//! batch does it. Invariant: `used() <= capacity()` as long as whoever grows a place has seen before that nothing is short.
 
 /// How much memory each place has, and how much there may be in all.
 pub(crate) struct Books {

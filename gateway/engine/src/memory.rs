@@ -41,10 +41,15 @@ impl Memory {
         std::mem::take(&mut self.evicted)
     }
 
+    /// Whether these places can hold so many tokens at all, whatever else has to go.
+    pub(crate) fn can_hold(&self, wanted: &[(usize, usize)]) -> bool {
+        self.books.can_hold(wanted)
+    }
+
     /// Makes room so that these places can hold so many tokens; no other place is in use. False: it does not fit, and
     /// somebody has to leave.
     pub(crate) fn make_room<S: Steps>(&mut self, steps: &mut S, wanted: &[(usize, usize)]) -> bool {
-        if !self.books.can_hold(wanted) {
+        if !self.can_hold(wanted) {
             return false;
         }
         let short = |books: &Books| books.short(wanted.iter().copied(), 0);

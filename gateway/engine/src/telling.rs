@@ -130,7 +130,10 @@ pub(crate) fn time_out(sequence: &mut Sequence, outbox: &mut Outbox, shared: &Sh
 /// The last event of a sequence.
 fn close(sequence: &mut Sequence, event: Event, outbox: &mut Outbox, shared: &Shared) {
     sequence.over = true;
-    shared.admission.record_service(sequence.admitted.elapsed());
+    // Who never had a place says nothing of how long one is needed.
+    if sequence.arrival > 0 {
+        shared.admission.record_service(sequence.admitted.elapsed());
+    }
     let Address { ticket, mailbox, .. } = sequence.address;
     let mail = Mail {
         ticket,

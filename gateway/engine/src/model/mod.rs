@@ -49,7 +49,7 @@ pub(crate) use self::{
     prompt::{Encoded, Prompts},
     template::PythonStyle,
     text::{TextStream, TextTable},
-    vocabulary::Vocabulary,
+    vocabulary::{Vocabulary, read_document, read_tokenizer},
 };
 
 /// On what a model runs.

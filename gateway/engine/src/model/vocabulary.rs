@@ -24,6 +24,31 @@ pub(super) struct Control {
     pub(super) strips_behind: bool,
 }
 
+/// A tokenizer.json as a document.
+///
+/// # Errors
+/// Where it is no JSON.
+pub(crate) fn read_document(json: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(json).map_err(|error| format!("not JSON: {error}"))
+}
+
+/// A tokenizer.json that is JSON, as the library reads it: control tokens spelled in a text are text, and it neither pads nor
+/// cuts.
+///
+/// # Errors
+/// What is wrong with it, in a line without the file's name.
+pub(crate) fn read_tokenizer(json: &[u8]) -> Result<Tokenizer, String> {
+    // The library panics on some malformed input.
+    let parsed = catch_unwind(AssertUnwindSafe(|| Tokenizer::from_bytes(json)));
+    let mut tokenizer = parsed
+        .map_err(|_| "not a tokenizer".to_owned())?
+        .map_err(|error| format!("not a tokenizer: {error}"))?;
+    tokenizer.set_encode_special_tokens(true);
+    tokenizer.with_padding(None);
+    tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
+    Ok(tokenizer)
+}
+
 /// A loaded tokenizer.json.
 pub(crate) struct Vocabulary {
     tokenizer: Tokenizer,
@@ -42,16 +67,9 @@ impl Vocabulary {
     /// # Errors
     /// What is wrong with it, in a line without the file's name.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
-        // The library panics on some malformed input: parsed once before, and caught for the rest.
-        let value: Value = serde_json::from_slice(json).map_err(|error| format!("not JSON: {error}"))?;
+        let value = read_document(json)?;
         let decoding = Decoding::parse(&value["decoder"])?;
-        let parsed = catch_unwind(AssertUnwindSafe(|| Tokenizer::from_bytes(json)));
-        let mut tokenizer = parsed
-            .map_err(|_| "not a tokenizer".to_owned())?
-            .map_err(|error| format!("not a tokenizer: {error}"))?;
-        tokenizer.set_encode_special_tokens(true);
-        tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
+        let tokenizer = read_tokenizer(json)?;
         let mut controls: Vec<Control> = tokenizer
             .get_added_tokens_decoder()
             .into_iter()
