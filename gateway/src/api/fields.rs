@@ -271,6 +271,30 @@ impl<'v, 'p> Field<'v, 'p> {
         }
     }
 
+    /// Reads the entries of an object that have one of `names`, each at most once: `read` gets the number of the name, and no
+    /// `null`. Others are counted, or refused where `strict`.
+    pub(crate) fn entries(
+        self,
+        names: &[&str],
+        ignored: &mut Ignored,
+        strict: bool,
+        mut read: impl FnMut(usize, Field<'v, '_>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut seen = Seen::default();
+        for (key, value) in self.object()? {
+            let path = self.path.key(key);
+            let Some(number) = names.iter().position(|name| *name == key) else {
+                ignored.meet(&path, strict)?;
+                continue;
+            };
+            seen.once(number as u8, &path)?;
+            if let Some(field) = Field::new(value, &path).present() {
+                read(number, field)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A list of stop texts.
     pub(crate) fn stops(self) -> Result<Vec<String>, Fault> {
         let items = self.array()?;

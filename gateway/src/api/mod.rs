@@ -167,6 +167,46 @@ pub struct CountRequest {
     pub conversation: Conversation,
 }
 
+/// What every request for a model says.
+pub trait Asks {
+    /// The model's name as the client wrote it.
+    fn model(&self) -> &str;
+    /// Whether the reply is a stream.
+    fn streams(&self) -> bool {
+        false
+    }
+}
+
+impl Asks for ChatRequest {
+    fn model(&self) -> &str {
+        &self.model
+    }
+    fn streams(&self) -> bool {
+        self.stream.is_some()
+    }
+}
+
+impl Asks for openai::CompletionRequest {
+    fn model(&self) -> &str {
+        &self.model
+    }
+    fn streams(&self) -> bool {
+        self.stream.is_some()
+    }
+}
+
+impl Asks for CountRequest {
+    fn model(&self) -> &str {
+        &self.model
+    }
+}
+
+impl Asks for EmbedRequest {
+    fn model(&self) -> &str {
+        &self.model
+    }
+}
+
 #[cfg(test)]
 mod tests;
 

@@ -9,7 +9,7 @@ use zerohop_engine::{Form, Tool, ToolCall};
 use super::{Block, Said, Walk, block_type};
 use crate::api::{
     fault::{Expected, Fault, Path, What},
-    fields::{Field, Seen, find, tag},
+    fields::{Field, find, tag},
     tape::{Entries, Items, Json},
     wishes::{Choice, MAX_TOOLS, distinct},
 };
@@ -48,37 +48,33 @@ impl Walk<'_> {
     }
 
     fn tool(&mut self, field: Field<'_, '_>) -> Result<Tool, Fault> {
-        let entries = field.object()?;
-        custom(entries, field.path)?;
-        let mut seen = Seen::default();
+        const NAMES: &[&str] = &[
+            "name",
+            "description",
+            "input_schema",
+            "strict",
+            "allowed_callers",
+            // Read by `custom`; hints to the vendor's cache, stream and search.
+            "type",
+            "cache_control",
+            "eager_input_streaming",
+            "input_examples",
+            "defer_loading",
+        ];
+        custom(field.object()?, field.path)?;
         let (mut name, mut description, mut schema, mut strict) = (None, "", None, false);
-        for (key, value) in entries {
-            let path = field.path.key(key);
-            let number = match key {
-                "name" => 0,
-                "description" => 1,
-                "input_schema" => 2,
-                "strict" => 3,
-                "allowed_callers" => 4,
-                // Read by `custom`; hints to the vendor's cache, stream and search.
-                "type" | "cache_control" | "eager_input_streaming" | "input_examples" | "defer_loading" => continue,
-                _ => {
-                    self.ignored.meet(&path, self.strict)?;
-                    continue;
-                }
-            };
-            seen.once(number, &path)?;
-            let Some(value) = Field::new(value, &path).present() else {
-                continue;
-            };
-            match number {
-                0 => name = Some(value.tool_name()?),
-                1 => description = value.text()?,
-                2 => schema = Some(value.raw(self.source)?),
-                3 => strict = value.bool()?,
-                _ => callers(value)?,
+        let source = self.source;
+        field.entries(NAMES, &mut self.ignored, self.strict, |number, value| {
+            match NAMES[number] {
+                "name" => name = Some(value.tool_name()?),
+                "description" => description = value.text()?,
+                "input_schema" => schema = Some(value.raw(source)?),
+                "strict" => strict = value.bool()?,
+                "allowed_callers" => callers(value)?,
+                _ => {}
             }
-        }
+            Ok(())
+        })?;
         Ok(Tool {
             name: name.ok_or_else(|| field.path.key("name").is(What::Missing))?.into(),
             description: description.into(),

@@ -8,8 +8,9 @@ use zerohop_engine::Form;
 use super::Walk;
 use crate::api::{
     fault::{Expected, Fault, What},
-    fields::{Field, MAX_RAW_BYTES, Neutral, Seen, find, tag},
+    fields::{Field, MAX_RAW_BYTES, Neutral, find, tag},
     locate,
+    source::Source,
     tape::Json,
     wishes::{choice_texts, pattern},
 };
@@ -51,38 +52,22 @@ impl Walk<'_> {
     }
 
     fn json_schema(&mut self, field: Field<'_, '_>) -> Result<(), Fault> {
-        let mut seen = Seen::default();
-        let (mut named, mut schema) = (false, None);
-        for (key, value) in field.object()? {
-            let path = field.path.key(key);
-            let number = match key {
-                "name" => 0,
-                "schema" => 1,
-                "strict" => 2,
-                "description" => 3,
-                _ => {
-                    self.ignored.meet(&path, self.strict)?;
-                    continue;
-                }
-            };
-            seen.once(number, &path)?;
-            let Some(value) = Field::new(value, &path).present() else {
-                continue;
-            };
-            match number {
-                0 => named = value.tool_name().map(|_| true)?,
-                1 => schema = Some(value.raw(self.source)?),
+        const NAMES: &[&str] = &["name", "schema", "strict", "description"];
+        let (mut named, mut schema, source) = (false, None, self.source);
+        field.entries(NAMES, &mut self.ignored, self.strict, |name, value| {
+            match NAMES[name] {
+                "name" => named = value.tool_name().map(|_| true)?,
+                "schema" => schema = Some(value.raw(source)?.to_owned()),
                 // Guaranteed either way.
-                2 => drop(value.bool()?),
+                "strict" => drop(value.bool()?),
                 _ => drop(value.text()?),
             }
-        }
+            Ok(())
+        })?;
         if !named {
             return Err(field.path.key("name").is(What::Missing));
         }
-        let schema = schema
-            .ok_or_else(|| field.path.key("schema").is(What::Missing))?
-            .to_owned();
+        let schema = schema.ok_or_else(|| field.path.key("schema").is(What::Missing))?;
         self.wishes()
             .form(Form::Schema(schema), "response_format.json_schema.schema");
         Ok(())
@@ -90,57 +75,44 @@ impl Walk<'_> {
 
     /// `structured_outputs`: one of several.
     pub(super) fn structured_outputs(&mut self, field: Field<'_, '_>) -> Result<(), Fault> {
-        let mut seen = Seen::default();
-        let mut given = false;
-        for (key, value) in field.object()? {
-            let path = field.path.key(key);
-            let number = match key {
-                "json" => 0,
-                "regex" => 1,
-                "choice" => 2,
-                "grammar" => 3,
-                "json_object" => 4,
-                "structural_tag" => 5,
-                _ => {
-                    self.ignored.meet(&path, self.strict)?;
-                    continue;
-                }
-            };
-            seen.once(number, &path)?;
-            let Some(value) = Field::new(value, &path).present() else {
-                continue;
-            };
-            let (form, place) = match number {
-                0 => (Form::Schema(self.schema(value)?), "structured_outputs.json"),
-                1 => (Form::Regex(pattern(value)?), "structured_outputs.regex"),
-                2 => (choice_texts(value)?, "structured_outputs.choice"),
-                3 => (Form::Grammar(pattern(value)?), "structured_outputs.grammar"),
-                4 if value.bool()? => (Form::Object, "structured_outputs.json_object"),
-                4 => continue,
-                _ => {
-                    value.only(Neutral::Null)?;
-                    continue;
-                }
-            };
-            given = true;
+        const NAMES: &[&str] = &["json", "regex", "choice", "grammar", "json_object", "structural_tag"];
+        let (mut found, source) = (Vec::new(), self.source);
+        field.entries(NAMES, &mut self.ignored, self.strict, |name, value| {
+            found.push(match NAMES[name] {
+                "json" => (Form::Schema(schema(value, source)?), "structured_outputs.json"),
+                "regex" => (Form::Regex(pattern(value)?), "structured_outputs.regex"),
+                "choice" => (choice_texts(value)?, "structured_outputs.choice"),
+                "grammar" => (Form::Grammar(pattern(value)?), "structured_outputs.grammar"),
+                "json_object" if value.bool()? => (Form::Object, "structured_outputs.json_object"),
+                "json_object" => return Ok(()),
+                _ => return value.only(Neutral::Null),
+            });
+            Ok(())
+        })?;
+        if found.is_empty() {
+            return Err(field
+                .path
+                .breaks("must have one of 'json', 'regex', 'choice', 'grammar' and 'json_object'"));
+        }
+        for (form, place) in found {
             self.wishes().form(form, place);
         }
-        match given {
-            true => Ok(()),
-            false => Err(field
-                .path
-                .breaks("must have one of 'json', 'regex', 'choice', 'grammar' and 'json_object'")),
-        }
+        Ok(())
     }
 
-    /// A schema by itself, or as text in a string.
+    /// See [`schema`].
     pub(super) fn schema(&self, field: Field<'_, '_>) -> Result<String, Fault> {
-        match field.json {
-            Json::Object(_) => Ok(field.raw(self.source)?.to_owned()),
-            Json::Str(text) if text.len() > MAX_RAW_BYTES => Err(field.path.breaks("must have at most 262,144 bytes")),
-            Json::Str(text) if locate::is_object(text) => Ok(text.to_owned()),
-            Json::Str(_) => Err(field.path.breaks("must be a JSON object, as text")),
-            _ => Err(field.path.is_not(Expected::Object, field.json)),
-        }
+        schema(field, self.source)
+    }
+}
+
+/// A schema by itself, or as text in a string.
+fn schema(field: Field<'_, '_>, source: Option<&Source<'_>>) -> Result<String, Fault> {
+    match field.json {
+        Json::Object(_) => Ok(field.raw(source)?.to_owned()),
+        Json::Str(text) if text.len() > MAX_RAW_BYTES => Err(field.path.breaks("must have at most 262,144 bytes")),
+        Json::Str(text) if locate::is_object(text) => Ok(text.to_owned()),
+        Json::Str(_) => Err(field.path.breaks("must be a JSON object, as text")),
+        _ => Err(field.path.is_not(Expected::Object, field.json)),
     }
 }

@@ -8,7 +8,7 @@ use zerohop_engine::{Tool, ToolCall};
 use super::Walk;
 use crate::api::{
     fault::{Expected, Fault, What},
-    fields::{Field, MAX_RAW_BYTES, Seen, find, tag},
+    fields::{Field, MAX_RAW_BYTES, find, tag},
     locate,
     tape::{Json, Value},
     wishes::{Choice, MAX_TOOLS, distinct},
@@ -63,31 +63,18 @@ impl Walk<'_> {
     }
 
     fn function(&mut self, field: Field<'_, '_>) -> Result<Tool, Fault> {
-        let mut seen = Seen::default();
+        const NAMES: &[&str] = &["name", "description", "parameters", "strict"];
         let (mut name, mut description, mut parameters, mut strict) = (None, "", None, false);
-        for (key, value) in field.object()? {
-            let path = field.path.key(key);
-            let number = match key {
-                "name" => 0,
-                "description" => 1,
-                "parameters" => 2,
-                "strict" => 3,
-                _ => {
-                    self.ignored.meet(&path, self.strict)?;
-                    continue;
-                }
-            };
-            seen.once(number, &path)?;
-            let Some(value) = Field::new(value, &path).present() else {
-                continue;
-            };
-            match number {
-                0 => name = Some(value.tool_name()?),
-                1 => description = value.text()?,
-                2 => parameters = Some(value.raw(self.source)?),
+        let source = self.source;
+        field.entries(NAMES, &mut self.ignored, self.strict, |number, value| {
+            match NAMES[number] {
+                "name" => name = Some(value.tool_name()?),
+                "description" => description = value.text()?,
+                "parameters" => parameters = Some(value.raw(source)?),
                 _ => strict = value.bool()?,
             }
-        }
+            Ok(())
+        })?;
         Ok(Tool {
             name: name.ok_or_else(|| field.path.key("name").is(What::Missing))?.into(),
             description: description.into(),
