@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     access::Outcome as Ended,
-    api::{self, ChatRequest, CountRequest, Dialect, Places},
+    api::{self, Asks, ChatRequest, Dialect, Ignored, Places, Scratch},
     caller::{Caller, Credentials},
     error::{ApiError, ErrorKind},
     http::{Field, Head, Method, PreparedFields, Version, write},
@@ -316,20 +316,12 @@ impl Request {
         out: &mut Vec<u8>,
         local: &mut Local,
     ) -> Outcome {
-        let begun = local.clock();
-        let parsed = local.parse(by.snapshot.strict, |scratch, strict| match dialect {
+        let read = self.read(by, local, |scratch, strict| match dialect {
             Dialect::Anthropic => api::anthropic::messages(body, scratch, strict),
             Dialect::OpenAi => api::openai::chat(body, scratch, strict),
         });
-        self.record.parse = Some(local.clock().saturating_sub(begun));
-        let request = match parsed {
-            Ok(request) => request,
-            Err(error) => return self.refuse(&error, out, local),
-        };
-        self.record.streamed = request.stream.is_some();
-        self.record.tenant = by.caller.tenant().cloned();
-        let model = match self.resolve(&request.model, by, local) {
-            Ok(model) => model,
+        let (request, model) = match read {
+            Ok(read) => read,
             Err(error) => return self.refuse(&error, out, local),
         };
         let meta = self.meta(&request, &model, local);
@@ -342,26 +334,33 @@ impl Request {
     }
 
     fn count(mut self, by: &Admitted, body: &[u8], conn: ConnId, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
-        let begun = local.clock();
-        let parsed = local.parse(by.snapshot.strict, |scratch, strict| {
+        let read = self.read(by, local, |scratch, strict| {
             api::anthropic::count_tokens(body, scratch, strict)
         });
-        self.record.parse = Some(local.clock().saturating_sub(begun));
-        self.record.tenant = by.caller.tenant().cloned();
-        let resolved = parsed.and_then(|request| Ok((self.resolve(&request.model, by, local)?, request)));
-        let (
-            model,
-            CountRequest {
-                model: name,
-                conversation,
-            },
-        ) = match resolved {
-            Ok(resolved) => resolved,
+        let (request, model) = match read {
+            Ok(read) => read,
             Err(error) => return self.refuse(&error, out, local),
         };
-        let meta = self.plain_meta(&name, &model, local);
-        let kinds = vec![JobKind::Count(conversation)];
+        let meta = self.plain_meta(&request.model, &model, local);
+        let kinds = vec![JobKind::Count(request.conversation)];
         self.submit(kinds, conn, Told::Chat(Reply::new(meta)), &model, out, local)
+    }
+
+    /// What a body asks for, and the model that it names. How long the reading took, and for whom, is recorded.
+    fn read<T: Asks>(
+        &mut self,
+        by: &Admitted,
+        local: &mut Local,
+        parse: impl FnOnce(&mut Scratch, bool) -> Result<(T, Ignored), ApiError>,
+    ) -> Result<(T, Arc<ServedModel>), ApiError> {
+        self.record.tenant = by.caller.tenant().cloned();
+        let begun = local.clock();
+        let parsed = local.parse(by.snapshot.strict, parse);
+        self.record.parse = Some(local.clock().saturating_sub(begun));
+        let request = parsed?;
+        self.record.streamed = request.streams();
+        let model = self.resolve(request.model(), by, local)?;
+        Ok((request, model))
     }
 
     /// The model that answers to this name.

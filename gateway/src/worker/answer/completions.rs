@@ -27,19 +27,11 @@ impl Request {
     ) -> Outcome {
         // Its replies have one shape, whatever headers come with the request.
         self.dialect = Dialect::OpenAi;
-        let begun = local.clock();
-        let parsed = local.parse(by.snapshot.strict, |scratch, strict| {
+        let read = self.read(by, local, |scratch, strict| {
             api::openai::completions(body, scratch, strict)
         });
-        self.record.parse = Some(local.clock().saturating_sub(begun));
-        let request = match parsed {
-            Ok(request) => request,
-            Err(error) => return self.refuse(&error, out, local),
-        };
-        self.record.streamed = request.stream.is_some();
-        self.record.tenant = by.caller.tenant().cloned();
-        let model = match self.resolve(&request.model, by, local) {
-            Ok(model) => model,
+        let (request, model) = match read {
+            Ok(read) => read,
             Err(error) => return self.refuse(&error, out, local),
         };
         let choices = request.choices();

@@ -36,15 +36,11 @@ impl Request {
     ) -> Outcome {
         // Its replies have one shape, whatever headers come with the request.
         self.dialect = Dialect::OpenAi;
-        let begun = local.clock();
-        let parsed = local.parse(by.snapshot.strict, |scratch, strict| {
+        let read = self.read(by, local, |scratch, strict| {
             api::embeddings::embeddings(body, scratch, strict)
         });
-        self.record.parse = Some(local.clock().saturating_sub(begun));
-        self.record.tenant = by.caller.tenant().cloned();
-        let resolved = parsed.and_then(|request| Ok((self.resolve(&request.model, by, local)?, request)));
-        let (model, request) = match resolved {
-            Ok(resolved) => resolved,
+        let (request, model) = match read {
+            Ok(read) => read,
             Err(error) => return self.refuse(&error, out, local),
         };
         let numbers = request.dimensions.map_or(model.engine.vector_size(), |asked| {
