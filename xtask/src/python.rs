@@ -54,6 +54,21 @@ pub(crate) fn environment(place: &Place, name: &str, requirements: &Path) -> Out
     Ok(python)
 }
 
+/// Has pip download one package of this requirement, without what it depends on, as a wheel into `folder`.
+///
+/// # Errors
+/// pip's words; what helps is the caller's to say.
+pub(crate) fn download(requirement: &str, folder: &Path, arguments: &[&str]) -> Outcome {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check"])
+        .args(["--no-deps", "--only-binary=:all:"])
+        .args(arguments)
+        .arg("--dest")
+        .arg(folder)
+        .arg(requirement);
+    shell::output(&mut pip).map(drop)
+}
+
 /// Bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

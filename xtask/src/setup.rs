@@ -17,7 +17,7 @@ use crate::{
     cuda,
     failure::{Doing, Failure, Outcome},
     place::Place,
-    python::{PYTHON_REMEDY, hex},
+    python::{self, PYTHON_REMEDY, hex},
     shell,
 };
 
@@ -203,28 +203,16 @@ fn fetch_into(pin: &Pin, scratch: &Path, path: &Path) -> Outcome {
         );
     }
     shell::say(format!("fetching onnxruntime {VERSION} (about 23 MB)"));
-    let mut pip = Command::new("python3");
-    pip.args([
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-    ]);
     // Named outright, so that any Python may do the download and all get the same bytes.
-    pip.args([
-        "--only-binary=:all:",
+    let machine = [
         "--implementation",
         "cp",
         "--python-version",
         "3.11",
-    ]);
-    pip.args(["--platform", pin.platform])
-        .arg("--dest")
-        .arg(scratch)
-        .arg(format!("onnxruntime=={VERSION}"));
-    shell::output(&mut pip).map_err(|failure| {
+        "--platform",
+        pin.platform,
+    ];
+    python::download(&format!("onnxruntime=={VERSION}"), scratch, &machine).map_err(|failure| {
         failure.remedy(format!(
             "check that pip is installed and reaches an index, or {BY_HAND}"
         ))

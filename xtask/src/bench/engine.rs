@@ -13,11 +13,11 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
-use super::{machine, report, statistics::spread};
+use super::{example, machine, report, statistics::spread};
 use crate::{
     failure::{Doing, Failure, Outcome},
     model::{self, Model},
-    place::{self, Place},
+    place::Place,
     python, setup, shell,
 };
 
@@ -79,18 +79,7 @@ pub(crate) fn bench(place: &Place, options: &Options) -> Outcome {
     let library = setup::setup(place)?;
     model::make(place, &Model::gemma())?;
     let files = Files::find(place)?;
-    let mut cargo = Command::new(place::cargo());
-    cargo
-        .args([
-            "build",
-            "--release",
-            "--package",
-            "zerohop-engine",
-            "--example",
-            "bench",
-        ])
-        .current_dir(&place.root);
-    shell::run(&mut cargo)?;
+    example::build(place, "zerohop-engine", "bench")?;
     let mut tables = String::new();
     for (threads, cost) in [(1, "cpu"), (2, "wall")] {
         if cost == "wall" && busy > QUIET {

@@ -3,16 +3,13 @@
 //! The work is that of the example `grammar` of the engine; here it is pinned and told. Nothing here passes or fails by a
 //! figure.
 
-use std::process::Command;
-
 use clap::Args;
 use serde_json::Value;
 
-use super::{machine, report};
+use super::{example, machine, report};
 use crate::{
     failure::{Failure, Outcome},
-    place::{self, Place},
-    shell,
+    place::Place,
 };
 
 /// A real tokenizer, used in place of a made-up one if it is there.
@@ -31,33 +28,13 @@ pub(crate) struct Options {
 
 /// Measures and publishes.
 pub(crate) fn bench(place: &Place, options: &Options) -> Outcome {
-    if !shell::exists("taskset") {
-        return Err(Failure::new("taskset is not installed").remedy("apt-get install util-linux (Debian), then again"));
-    }
-    let mut cargo = Command::new(place::cargo());
-    cargo
-        .args([
-            "build",
-            "--release",
-            "--package",
-            "zerohop-engine",
-            "--example",
-            "grammar",
-        ])
-        .current_dir(&place.root);
-    shell::run(&mut cargo)?;
-    let mut grammar = Command::new("taskset");
-    grammar
-        .args(["--cpu-list", &options.core.to_string()])
-        .arg(place.binary().with_file_name("examples").join("grammar"))
-        .arg(options.rounds.to_string());
+    let mut arguments = vec![options.rounds.to_string()];
     let large = place.root.join(LARGE);
     if large.is_file() {
-        grammar.arg(large);
+        arguments.push(large.display().to_string());
     }
-    shell::say(format!("$ {}", shell::shown(&grammar)));
-    let output = shell::output(&mut grammar)?;
-    report::publish(place, "grammar", &section(&String::from_utf8_lossy(&output), options)?)
+    let lines = example::run(place, "zerohop-engine", "grammar", options.core, &arguments)?;
+    report::publish(place, "grammar", &section(&lines, options)?)
 }
 
 fn section(lines: &str, options: &Options) -> Outcome<String> {

@@ -3,16 +3,13 @@
 //! The work is that of the example `mask` of zerohop-simd; here it is pinned and told. Nothing here passes or fails by a
 //! figure. Invariant: every ratio is one of times of the same round.
 
-use std::process::Command;
-
 use clap::Args;
 use serde_json::Value;
 
-use super::{machine, report, statistics::spread};
+use super::{example, machine, report, statistics::spread};
 use crate::{
     failure::{Failure, Outcome},
-    place::{self, Place},
-    shell,
+    place::Place,
 };
 
 /// Arguments of `bench mask`.
@@ -38,41 +35,29 @@ struct Row {
 
 /// Measures and publishes.
 pub(crate) fn bench(place: &Place, options: &Options) -> Outcome {
-    if !shell::exists("taskset") {
-        return Err(Failure::new("taskset is not installed").remedy("apt-get install util-linux (Debian), then again"));
-    }
-    let mut cargo = Command::new(place::cargo());
-    cargo
-        .args(["build", "--release", "--package", "zerohop-simd", "--example", "mask"])
-        .current_dir(&place.root);
-    shell::run(&mut cargo)?;
-    let mut mask = Command::new("taskset");
-    mask.args(["--cpu-list", &options.core.to_string()])
-        .arg(place.binary().with_file_name("examples").join("mask"))
-        .arg(options.rounds.to_string());
-    shell::say(format!("$ {}", shell::shown(&mask)));
-    let output = shell::output(&mut mask)?;
-    let rows = rows(&String::from_utf8_lossy(&output))?;
+    let lines = example::run(
+        place,
+        "zerohop-simd",
+        "mask",
+        options.core,
+        &[options.rounds.to_string()],
+    )?;
+    let rows = example::rows(&lines, row)?;
     report::publish(place, "mask", &section(&rows, options)?)
 }
 
-fn rows(lines: &str) -> Outcome<Vec<Row>> {
-    let read = |line: &str| -> Outcome<Row> {
-        let line: Value = serde_json::from_str(line)
-            .map_err(|error| Failure::new(format!("a line of the example is no JSON: {error}")))?;
-        let count = |name: &str| line[name].as_u64().unwrap_or_default();
-        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
-        let nanos = line["nanos"].as_array().into_iter().flatten();
-        Ok(Row {
-            vocabulary: count("vocabulary"),
-            allowed: count("allowed"),
-            masked: line["masked"].as_bool().unwrap_or_default(),
-            level: text("level"),
-            work: text("work"),
-            nanos: nanos.filter_map(Value::as_f64).collect(),
-        })
-    };
-    lines.lines().map(read).collect()
+fn row(line: &Value) -> Row {
+    let count = |name: &str| line[name].as_u64().unwrap_or_default();
+    let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+    let nanos = line["nanos"].as_array().into_iter().flatten();
+    Row {
+        vocabulary: count("vocabulary"),
+        allowed: count("allowed"),
+        masked: line["masked"].as_bool().unwrap_or_default(),
+        level: text("level"),
+        work: text("work"),
+        nanos: nanos.filter_map(Value::as_f64).collect(),
+    }
 }
 
 fn section(rows: &[Row], options: &Options) -> Outcome<String> {
@@ -139,7 +124,7 @@ mod tests {
             line(1000, false, "[2000.0]"),
         ];
         let options = Options { rounds: 3, core: 1 };
-        let section = section(&rows(&lines.join("\n")).unwrap(), &options).unwrap();
+        let section = section(&example::rows(&lines.join("\n"), row).unwrap(), &options).unwrap();
         for row in [
             "### 1000 tokens\n",
             "| plain | greedy | 5 | 0.4 | 0.5 | 0.50 (0.40 to 1.00) |",
@@ -147,7 +132,7 @@ mod tests {
         ] {
             assert!(section.contains(row), "{section}");
         }
-        let alone = rows(&lines[0]).unwrap();
+        let alone = example::rows(&lines[0], row).unwrap();
         assert!(
             super::section(&alone, &options).is_err(),
             "without half there is no ratio"

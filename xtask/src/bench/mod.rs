@@ -4,6 +4,7 @@
 //! on the same cores, and the table says how, with the spread.
 
 mod engine;
+mod example;
 mod grammar;
 mod http;
 mod load;

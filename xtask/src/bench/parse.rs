@@ -3,16 +3,13 @@
 //! The work is that of the example `parse` of the gateway; here it is pinned and told. Nothing here passes or fails by
 //! a figure. Invariant: every ratio is one of times of the same round.
 
-use std::process::Command;
-
 use clap::Args;
 use serde_json::Value;
 
-use super::{machine, report, statistics::spread};
+use super::{example, machine, report, statistics::spread};
 use crate::{
     failure::{Failure, Outcome},
-    place::{self, Place},
-    shell,
+    place::Place,
 };
 
 /// What the others are compared with.
@@ -40,46 +37,27 @@ struct Row {
 
 /// Measures and publishes.
 pub(crate) fn bench(place: &Place, options: &Options) -> Outcome {
-    if !shell::exists("taskset") {
-        return Err(Failure::new("taskset is not installed").remedy("apt-get install util-linux (Debian), then again"));
-    }
-    let mut cargo = Command::new(place::cargo());
-    cargo
-        .args(["build", "--release", "--package", "zerohop", "--example", "parse"])
-        .current_dir(&place.root);
-    shell::run(&mut cargo)?;
-    let mut parse = Command::new("taskset");
-    parse
-        .args(["--cpu-list", &options.core.to_string()])
-        .arg(place.binary().with_file_name("examples").join("parse"))
-        .arg(options.rounds.to_string());
-    shell::say(format!("$ {}", shell::shown(&parse)));
-    let output = shell::output(&mut parse)?;
-    let rows = rows(&String::from_utf8_lossy(&output))?;
+    let lines = example::run(place, "zerohop", "parse", options.core, &[options.rounds.to_string()])?;
+    let rows = example::rows(&lines, row)?;
     report::publish(place, "parse", &section(&rows, options)?)
 }
 
-fn rows(lines: &str) -> Outcome<Vec<Row>> {
-    let read = |line: &str| -> Outcome<Row> {
-        let line: Value = serde_json::from_str(line)
-            .map_err(|error| Failure::new(format!("a line of the example is no JSON: {error}")))?;
-        let count = |name: &str| line[name].as_f64().unwrap_or_default();
-        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
-        let bytes = count("bytes");
-        let nanos = line["nanos"].as_array().into_iter().flatten();
-        Ok(Row {
-            body: format!("{}, {}", text("body"), text("dialect")),
-            about: format!(
-                "{bytes} bytes, {:.0} % of them beyond ASCII, {} backslashes",
-                100.0 * count("beyond_ascii") / bytes,
-                count("backslashes")
-            ),
-            bytes,
-            way: text("way"),
-            nanos: nanos.filter_map(Value::as_f64).collect(),
-        })
-    };
-    lines.lines().map(read).collect()
+fn row(line: &Value) -> Row {
+    let count = |name: &str| line[name].as_f64().unwrap_or_default();
+    let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+    let bytes = count("bytes");
+    let nanos = line["nanos"].as_array().into_iter().flatten();
+    Row {
+        body: format!("{}, {}", text("body"), text("dialect")),
+        about: format!(
+            "{bytes} bytes, {:.0} % of them beyond ASCII, {} backslashes",
+            100.0 * count("beyond_ascii") / bytes,
+            count("backslashes")
+        ),
+        bytes,
+        way: text("way"),
+        nanos: nanos.filter_map(Value::as_f64).collect(),
+    }
 }
 
 fn section(rows: &[Row], options: &Options) -> Outcome<String> {
@@ -134,7 +112,7 @@ mod tests {
             line(BASE, "[100.0,100.0,100.0]")
         );
         let options = Options { rounds: 3, core: 1 };
-        let section = section(&rows(&lines).unwrap(), &options).unwrap();
+        let section = section(&example::rows(&lines, row).unwrap(), &options).unwrap();
         assert!(
             section.contains("### 1 B, OpenAI\n\n100 bytes, 25 % of them beyond ASCII, 3 backslashes"),
             "{section}"
@@ -143,7 +121,7 @@ mod tests {
             section.contains("| ours | 0.040 | 0.050 | 2.00 | 0.50 (0.40 to 1.00) |"),
             "{section}"
         );
-        let alone = rows(&line("ours", "[1.0]")).unwrap();
+        let alone = example::rows(&line("ours", "[1.0]"), row).unwrap();
         assert!(
             super::section(&alone, &options).is_err(),
             "without a base there is no ratio"
