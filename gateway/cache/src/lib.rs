@@ -1,0 +1,22 @@
+//! Answers that were given before, kept on this machine: found by a key that covers everything that could change the
+//! answer, told from memory or read as one range of a file, evicted by how cold they are.
+//!
+//! ```text
+//!                    look up: delta ─ tree (mapped)        value: hot memory ─ or (part, offset, length) through the ring
+//! workers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+//! cache writer       put ─ log (active segment) ─ seal ─ Parquet part ─ compact;  commit of the tree, by time or change
+//! ```
+//!
+//! It knows nothing of dialects: a value is bytes to it. It opens no socket and never blocks a reader. Invariant: what is
+//! found under a key is exactly what was put under it, or nothing; a torn or damaged page, frame or part is a miss.
+//!
+//! - [`types`]: keys, entries, places and the columns of a record.
+//! - [`files`]: the door to the disk, with a real maker and a simulated one.
+
+pub mod files;
+pub mod types;
+
+pub use files::{File, Files, Open};
+pub use types::{
+    Answer, Context, Entry, EntryId, FinishReason, Key, ModelNumber, PartNumber, Place, PromptHash, Seconds, Usage,
+};
