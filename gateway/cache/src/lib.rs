@@ -13,6 +13,8 @@
 //! - [`types`]: keys, entries, places and the columns of a record.
 //! - [`files`]: the door to the disk, with a real maker and a simulated one.
 
+#![deny(unsafe_code)]
+
 pub mod files;
 pub mod types;
 
