@@ -12,13 +12,26 @@
 //!
 //! - [`types`]: keys, entries, places and the columns of a record.
 //! - [`files`]: the door to the disk, with a real maker and a simulated one.
+//! - [`heat`]: how entries cool.
 
 #![deny(unsafe_code)]
 
+mod cache;
+mod counts;
 pub mod files;
+mod front;
+pub mod heat;
+mod ledger;
+mod slots;
+mod store;
 pub mod types;
 
+pub use cache::{Cache, Options, Putter};
+pub use counts::Stats;
 pub use files::{File, Files, Open};
+pub use front::{Found, Now, Reader};
+pub use slots::Stamp;
+pub use store::{Filter, Limits};
 pub use types::{
     Answer, Context, Entry, EntryId, FinishReason, Key, ModelNumber, PartNumber, Place, PromptHash, Seconds, Usage,
 };

@@ -1,0 +1,118 @@
+//! The writer's own list of the entries that lie in memory: by bucket, for the eviction that is local to one, and in one row a
+//! model, to draw from it.
+//!
+//! It decides nothing and is seen by the writer only. Invariant: an entry is in its model's row and in its bucket, or in
+//! neither; `place` names where in the row it stands.
+
+use crate::types::{Entry, EntryId, ModelNumber};
+
+/// Bytes that an entry costs beside its value: map, slot, row and bucket.
+pub(crate) const OVERHEAD: u64 = 256;
+
+/// What an entry costs in all.
+pub(crate) fn cost(entry: &Entry) -> u64 {
+    u64::from(entry.place.len) + OVERHEAD
+}
+
+/// Entries by model.
+pub(crate) struct Ledger {
+    buckets: u32,
+    models: Vec<Rows>,
+    /// By id.
+    places: Vec<u32>,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct Rows {
+    row: Vec<Entry>,
+    buckets: Vec<Vec<EntryId>>,
+    bytes: u64,
+}
+
+impl Ledger {
+    /// `buckets` for each model: a power of two.
+    pub(crate) fn new(buckets: u32) -> Self {
+        Self {
+            buckets,
+            models: Vec::new(),
+            places: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Entries in all.
+    pub(crate) fn len(&self) -> usize {
+        self.models.iter().map(|model| model.row.len()).sum()
+    }
+
+    /// What they cost, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn insert(&mut self, entry: Entry) {
+        let bucket = self.bucket_of(&entry);
+        let model = usize::from(entry.key.model.0);
+        if self.models.len() <= model {
+            self.models.resize_with(model + 1, Rows::default);
+        }
+        let rows = &mut self.models[model];
+        if rows.buckets.is_empty() {
+            rows.buckets = vec![Vec::new(); self.buckets as usize];
+        }
+        let id = entry.id.0 as usize;
+        if self.places.len() <= id {
+            self.places.resize(id + 1, u32::MAX);
+        }
+        self.places[id] = rows.row.len() as u32;
+        rows.row.push(entry);
+        rows.buckets[bucket].push(entry.id);
+        rows.bytes += cost(&entry);
+        self.bytes += cost(&entry);
+    }
+
+    /// Takes an entry out that is in.
+    pub(crate) fn remove(&mut self, model: ModelNumber, id: EntryId) -> Option<Entry> {
+        let rows = self.models.get_mut(usize::from(model.0))?;
+        let place = *self.places.get(id.0 as usize)? as usize;
+        if rows.row.get(place)?.id != id {
+            return None;
+        }
+        let entry = rows.row.swap_remove(place);
+        self.places[id.0 as usize] = u32::MAX;
+        if let Some(moved) = rows.row.get(place) {
+            self.places[moved.id.0 as usize] = place as u32;
+        }
+        rows.bytes -= cost(&entry);
+        self.bytes -= cost(&entry);
+        let bucket = (entry.key.prompt.word() % u64::from(self.buckets)) as usize;
+        rows.buckets[bucket].retain(|other| *other != id);
+        Some(entry)
+    }
+
+    /// The entries that share this one's bucket.
+    pub(crate) fn bucket(&self, entry: &Entry) -> impl Iterator<Item = Entry> + '_ {
+        let bucket = self.bucket_of(entry);
+        let rows = self.models.get(usize::from(entry.key.model.0));
+        let ids = rows.and_then(|rows| rows.buckets.get(bucket));
+        ids.into_iter()
+            .flatten()
+            .filter_map(move |id| Some(rows?.row[self.places[id.0 as usize] as usize]))
+    }
+
+    /// The row of the model that costs most.
+    pub(crate) fn largest(&self) -> &[Entry] {
+        let most = self.models.iter().max_by_key(|model| model.bytes);
+        most.map_or(&[], |model| &model.row)
+    }
+
+    /// All entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.models.iter().flat_map(|model| &model.row)
+    }
+
+    fn bucket_of(&self, entry: &Entry) -> usize {
+        (entry.key.prompt.word() % u64::from(self.buckets)) as usize
+    }
+}

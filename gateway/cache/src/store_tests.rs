@@ -1,0 +1,249 @@
+//! Tests of [`super`], through a reader as workers have it.
+
+use std::{sync::atomic::AtomicBool, thread};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    front::{Found, Reader},
+    heat::{Decay, SECOND},
+    types::{FinishReason, ModelNumber, NEVER, Usage},
+};
+
+const BASE: Seconds = 1_000;
+
+fn store(bytes: u64, buckets: u32) -> (Store, Reader) {
+    let shared = Arc::new(Shared::new(Decay::literal(0.95, 5 * SECOND), BASE));
+    let reader = Reader {
+        shared: Arc::clone(&shared),
+    };
+    (Store::new(shared, Limits { bytes, buckets }, 1), reader)
+}
+
+fn hash(number: u64) -> PromptHash {
+    let mut bytes = [0x5a; 32];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    PromptHash(bytes)
+}
+
+fn answer(number: u64, body: &[u8]) -> Answer {
+    Answer {
+        model: "tiny".into(),
+        tenant: number % 3,
+        prompt: hash(number),
+        context: Context([(number % 2) as u8; 16]),
+        created: BASE,
+        expires: NEVER,
+        finish: FinishReason::Stop,
+        usage: Usage::default(),
+        generation_ms: 5,
+        request: None,
+        body: body.to_vec(),
+    }
+}
+
+fn key(number: u64) -> Key {
+    Key {
+        model: ModelNumber(0),
+        context: Context([(number % 2) as u8; 16]),
+        prompt: hash(number),
+    }
+}
+
+fn at(reader: &Reader, seconds: u32) -> Now {
+    reader.now((u64::from(BASE + seconds), 0))
+}
+
+fn found(reader: &Reader, number: u64) -> Option<Found> {
+    reader.look_up(&key(number))
+}
+
+#[test]
+fn what_is_put_is_found_under_its_whole_key_only() {
+    let (mut store, reader) = store(1 << 20, 1024);
+    let now = at(&reader, 0);
+    store.put(answer(7, b"seven"), now);
+    assert_eq!(&*found(&reader, 7).unwrap().value, b"seven");
+    assert!(found(&reader, 8).is_none());
+    let other_context = Key {
+        context: Context([9; 16]),
+        ..key(7)
+    };
+    let other_model = Key {
+        model: ModelNumber(1),
+        ..key(7)
+    };
+    let mut last_byte = key(7);
+    last_byte.prompt.0[31] ^= 1;
+    for key in [other_context, other_model, last_byte] {
+        assert!(reader.look_up(&key).is_none(), "{key:?}");
+    }
+}
+
+#[test]
+fn a_second_put_takes_the_first_ones_place() {
+    let (mut store, reader) = store(1 << 20, 1024);
+    let now = at(&reader, 0);
+    store.put(answer(7, b"old"), now);
+    let old = found(&reader, 7).unwrap();
+    store.put(answer(7, b"new"), now);
+    let new = found(&reader, 7).unwrap();
+    assert_eq!((&*old.value, &*new.value), (&b"old"[..], &b"new"[..]));
+    assert!(!reader.lives(&old) && reader.lives(&new));
+    assert_eq!(store.ledger.len(), 1);
+}
+
+#[test]
+fn a_full_bucket_evicts_its_own_coldest() {
+    let (mut store, reader) = store(1 << 30, 1024);
+    // All in bucket 5, and one elsewhere that is as cold.
+    let of_bucket = |n: u64| 5 + n * 1024;
+    store.put(answer(6, b"elsewhere"), at(&reader, 0));
+    for n in 0..BUCKET as u64 {
+        store.put(answer(of_bucket(n), b"x"), at(&reader, 0));
+    }
+    for n in (0..BUCKET as u64).filter(|n| *n != 41) {
+        reader.hit(&found(&reader, of_bucket(n)).unwrap(), at(&reader, 1));
+    }
+    store.put(answer(of_bucket(100), b"x"), at(&reader, 2));
+    assert!(found(&reader, of_bucket(41)).is_none());
+    assert!(found(&reader, 6).is_some());
+    let alive = (0..101).filter(|n| found(&reader, of_bucket(*n)).is_some()).count();
+    assert_eq!(alive, BUCKET);
+}
+
+#[test]
+fn the_operator_selects() {
+    let filters = [
+        (Filter::All, 12),
+        (Filter::Prompt(hash(4)), 1),
+        (Filter::Prompt(hash(400)), 0),
+        (Filter::Model("tiny".into()), 12),
+        (Filter::Model("other".into()), 0),
+        (Filter::Tenant(1), 4),
+        (Filter::Context(Context([1; 16])), 6),
+    ];
+    for (filter, count) in filters {
+        let (mut store, reader) = store(1 << 20, 1024);
+        let now = at(&reader, 0);
+        (0..12).for_each(|n| store.put(answer(n, b"x"), now));
+        assert_eq!(store.pin(&filter, true), count, "{filter:?}");
+        assert_eq!(store.pin(&filter, true), 0, "{filter:?} twice");
+        assert_eq!(store.purge(&filter), count, "{filter:?}");
+        let alive = (0..12).filter(|n| found(&reader, *n).is_some()).count();
+        assert_eq!(alive, 12 - count, "{filter:?}");
+        assert_eq!((store.pinned_bytes, reader.shared.counts.read().pinned), (0, 0));
+    }
+}
+
+#[test]
+fn pinned_entries_stay_and_leave_room_for_others() {
+    let cost = 1000 + crate::ledger::OVERHEAD;
+    let (mut store, reader) = store(10 * cost, 1024);
+    let now = at(&reader, 0);
+    (0..10).for_each(|n| store.put(answer(n, &[1; 1000]), now));
+    assert_eq!(store.pin(&Filter::All, true), 5);
+    let pinned: Vec<u64> = (0..10)
+        .filter(|n| {
+            reader
+                .shared
+                .slots
+                .get(found(&reader, *n).unwrap().entry.id)
+                .unwrap()
+                .is_pinned()
+        })
+        .collect();
+    (10..60).for_each(|n| store.put(answer(n, &[1; 1000]), at(&reader, 100)));
+    assert!(pinned.iter().all(|n| found(&reader, *n).is_some()));
+    assert_eq!(store.ledger.len(), 10);
+    // One that could only fit if pinned ones went.
+    store.put(answer(99, &[1; 6100]), at(&reader, 100));
+    assert!(found(&reader, 99).is_none());
+    assert_eq!(reader.shared.counts.read().puts_too_large, 1);
+}
+
+#[test]
+fn what_has_expired_goes_first() {
+    let cost = 10 + crate::ledger::OVERHEAD;
+    let (mut store, reader) = store(3 * cost, 1024);
+    for n in 0..3 {
+        let expires = if n == 1 { BASE + 5 } else { NEVER };
+        store.put(
+            Answer {
+                expires,
+                ..answer(n, &[1; 10])
+            },
+            at(&reader, 0),
+        );
+    }
+    (0..9).for_each(|_| reader.hit(&found(&reader, 1).unwrap(), at(&reader, 1)));
+    store.put(answer(3, &[1; 10]), at(&reader, 6));
+    assert!(found(&reader, 1).is_none());
+}
+
+proptest! {
+    /// Whatever is put, hit and purged: the bound holds, the parts agree, and what is found is what was put last.
+    #[test]
+    fn the_bound_holds(steps in prop::collection::vec((0u64..60, 0usize..2000, 0u8..8), 1..300)) {
+        let bytes = 20_000;
+        let (mut store, reader) = store(bytes, 1024);
+        let mut last = std::collections::HashMap::new();
+        for (time, (number, size, what)) in steps.into_iter().enumerate() {
+            let now = at(&reader, time as u32);
+            match what {
+                0 => { store.purge(&Filter::Prompt(hash(number))); last.remove(&number); }
+                1 => { store.pin(&Filter::Prompt(hash(number)), size % 2 == 0); }
+                2 | 3 => if let Some(found) = found(&reader, number) { reader.hit(&found, now) },
+                _ => {
+                    let body = vec![time as u8; size];
+                    store.put(answer(number, &body), now);
+                    last.insert(number, body);
+                }
+            }
+            prop_assert!(store.ledger.bytes() <= bytes);
+            prop_assert!(store.pinned_bytes <= bytes / 2);
+            prop_assert_eq!(store.ledger.len(), reader.shared.map.len());
+            prop_assert_eq!(store.ledger.bytes(), store.ledger.iter().map(cost).sum::<u64>());
+            for number in 0..60 {
+                if let Some(found) = found(&reader, number) {
+                    prop_assert_eq!(Some(&*found.value), last.get(&number).map(|body| &body[..]));
+                }
+            }
+        }
+        prop_assert_eq!(store.free.len() + store.ledger.len(), store.next as usize);
+    }
+}
+
+/// Eight readers beside a writer that puts, evicts and purges: each answer found is one that was put under its key.
+#[test]
+fn readers_beside_the_writer_see_only_what_was_put() {
+    const KEYS: u64 = 64;
+    let (mut store, reader) = store(40_000, 1024);
+    let body = |number: u64, round: u64| [number.to_le_bytes(), round.to_le_bytes()].concat().repeat(40);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..4000 {
+                let number = (round * 7) % KEYS;
+                store.put(answer(number, &body(number, round)), at(&reader, round as u32));
+                if round % 5 == 0 {
+                    store.purge(&Filter::Prompt(hash(round % KEYS)));
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for number in 0..KEYS {
+                        let Some(found) = found(&reader, number) else { continue };
+                        reader.hit(&found, at(&reader, 0));
+                        let round = u64::from_le_bytes(*found.value[8..].first_chunk().unwrap());
+                        assert_eq!(&*found.value, &body(number, round)[..]);
+                    }
+                }
+            });
+        }
+    });
+}
