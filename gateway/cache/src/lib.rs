@@ -12,10 +12,14 @@
 //!
 //! - [`types`]: keys, entries, places and the columns of a record.
 //! - [`files`]: the door to the disk, with a real maker and a simulated one.
+//! - [`index`]: the tree, its one writer and its readers.
 
 #![deny(unsafe_code)]
 
 pub mod files;
+pub mod index;
+#[allow(unsafe_code)]
+mod map;
 pub mod types;
 
 pub use files::{File, Files, Open};
