@@ -272,6 +272,17 @@ impl DiskFile {
 impl File for DiskFile {
     fn write_at(&self, bytes: Vec<u8>, offset: u64) -> impl Future<Output = (io::Result<()>, Vec<u8>)> {
         assert_eq!((offset as usize % PAGE, bytes.len() % PAGE), (0, 0), "whole pages");
+        // A meta slot comes after what it leads to.
+        let unsynced = |inode: &mut Inode| {
+            inode
+                .pending
+                .iter()
+                .any(|pending| matches!(pending, Pending::Write(..)))
+        };
+        assert!(
+            offset as usize >= 2 * PAGE || !self.with(unsynced),
+            "pages without a sync"
+        );
         let before = self.disk.steps();
         let outcome = self.disk.step();
         // A write at which power goes may have been done, in part too; one that is made later is not.

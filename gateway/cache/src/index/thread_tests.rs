@@ -25,7 +25,7 @@ fn view(folder: &Folder) -> View {
 
 /// The last round, up to this one, that puts the key; each key comes back every third round, and there are more each round.
 fn put_in(n: u64, round: u64) -> Option<u64> {
-    let puts = |round: u64| n < round * 25 && (round + n) % 3 == 0;
+    let puts = |round: u64| n < round * 25 && (round + n).is_multiple_of(3);
     (1..=round).rev().take(3).find(|round| puts(*round))
 }
 
