@@ -35,9 +35,42 @@ use folder::Folder;
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const ENTRIES: u64 = 1_000_000;
-/// Look-ups of one measurement.
-const LOOKUPS: u64 = 20_000;
+/// More than the processor's caches hold.
+const SWEPT_BYTES: usize = 128 << 20;
+const NOTHING: &str = "making the key alone";
 const TABLE: redb::TableDefinition<&[u8; 48], &[u8; 34]> = redb::TableDefinition::new("entries");
+
+/// What is looked up, and what the caches hold before.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    present: bool,
+    /// Look-ups in a row.
+    lookups: u64,
+    /// How often, each time after the caches were swept; or once, and they are as the look-ups before left them.
+    sweeps: u64,
+}
+
+const CASES: [Case; 3] = [
+    Case {
+        name: "present, one after the other",
+        present: true,
+        lookups: 200_000,
+        sweeps: 0,
+    },
+    Case {
+        name: "absent, one after the other",
+        present: false,
+        lookups: 200_000,
+        sweeps: 0,
+    },
+    Case {
+        name: "present, 500 after the caches were swept",
+        present: true,
+        lookups: 500,
+        sweeps: 10,
+    },
+];
 
 /// One way of looking up: a byte of what was found, or nothing.
 type Way<'a> = (&'static str, Box<dyn Fn(&Key) -> Option<u8> + 'a>);
@@ -64,46 +97,57 @@ fn main() -> Outcome {
             "redb",
             Box::new(|key| Some(redb_table.get(&bytes(key)).ok()??.value()[0])),
         ),
-        ("no look-up", Box::new(|key| Some(key.prompt.0[9]))),
+        (NOTHING, Box::new(|key| Some(key.prompt.0[9]))),
     ];
-    for present in [true, false] {
+    let sweep = vec![1_u8; SWEPT_BYTES];
+    for case in CASES {
         let mut nanos = vec![Vec::new(); ways.len()];
         // The first round warms, and is not told.
         for round in 0..=rounds {
             for ((name, way), nanos) in ways.iter().zip(&mut nanos) {
-                let (time, found) = measure(way, present, round);
-                if *name != "no look-up" {
-                    assert_eq!(found, if present { LOOKUPS } else { 0 }, "{name}");
-                }
+                let (time, found) = measure(way, case, &sweep, round);
+                let expected = if case.present {
+                    case.lookups * case.sweeps.max(1)
+                } else {
+                    0
+                };
+                assert!(
+                    *name == NOTHING || found == expected,
+                    "{name}: {found} of {expected} found"
+                );
                 if round > 0 {
                     nanos.push(time);
                 }
             }
         }
         for ((name, _), nanos) in ways.iter().zip(nanos) {
-            println!(r#"{{"way":"{name}","present":{present},"entries":{ENTRIES},"nanos":{nanos:?}}}"#);
+            println!(r#"{{"case":"{}","way":"{name}","nanos":{nanos:?}}}"#, case.name);
         }
     }
-    drop(writer_work(&home, &mut writer)?);
-    Ok(())
+    writer_work(&home, &mut writer)
 }
 
 /// Nanoseconds a look-up, and how many found something.
-fn measure(way: &dyn Fn(&Key) -> Option<u8>, present: bool, round: u64) -> (f64, u64) {
-    let mut chance = Chance(round);
-    let mut found = 0;
-    let before = cpu_nanos();
-    for _ in 0..LOOKUPS {
-        let n = chance.next() % ENTRIES + if present { 0 } else { ENTRIES };
-        let answer = black_box(way(&key(n)));
-        found += u64::from(answer.is_some());
-        chance.0 ^= u64::from(answer.unwrap_or(1));
+fn measure(way: &dyn Fn(&Key) -> Option<u8>, case: Case, sweep: &[u8], round: u64) -> (f64, u64) {
+    let (mut chance, mut found, mut nanos) = (Chance(round), 0, 0);
+    let first = if case.present { 0 } else { ENTRIES };
+    for _ in 0..case.sweeps.max(1) {
+        if case.sweeps > 0 {
+            black_box(sweep.iter().step_by(64).map(|byte| u64::from(*byte)).sum::<u64>());
+        }
+        let before = cpu_nanos();
+        for _ in 0..case.lookups {
+            let answer = black_box(way(&key(first + chance.next() % ENTRIES)));
+            found += u64::from(answer.is_some());
+            chance.0 ^= u64::from(answer.unwrap_or(1));
+        }
+        nanos += cpu_nanos() - before;
     }
-    ((cpu_nanos() - before) as f64 / LOOKUPS as f64, found)
+    (nanos as f64 / (case.lookups * case.sweeps.max(1)) as f64, found)
 }
 
-/// What the writer takes: building, opening with every page checked, and a commit of 2 % of the entries at random.
-fn writer_work(home: &Folder, writer: &mut IndexWriter<Folder>) -> Outcome<IndexWriter<Folder>> {
+/// What the writer takes: a commit of 2 % of the entries at random, and opening with every page checked; CPU time, and time on the clock.
+fn writer_work(home: &Folder, writer: &mut IndexWriter<Folder>) -> Outcome {
     let mut chance = Chance(7);
     let changes = (0..ENTRIES / 50).map(|n| Change::Put(entry(chance.next() % ENTRIES, n as u32)));
     let changes = changes.collect();
@@ -125,7 +169,7 @@ fn writer_work(home: &Folder, writer: &mut IndexWriter<Folder>) -> Outcome<Index
         ENTRIES / 50,
         committed.pages_written,
     );
-    Ok(opened)
+    Ok(())
 }
 
 fn build(home: &Folder) -> Outcome<IndexWriter<Folder>> {
