@@ -75,13 +75,14 @@ impl<F: Files> IndexWriter<F> {
             covered,
         };
         let changes = entries.into_iter().map(Change::Put).collect();
-        let (inner, evicted) = new.write(&self.files, &self.view, changes).await?;
+        let (mut inner, evicted) = new.write(&self.files, &self.view, changes).await?;
         // Until it is done, nobody knows which of the two files has the name.
         self.uncertain = true;
         rename(&self.files).await?;
         self.uncertain = false;
         self.current.store(inner.tree.clone());
-        self.inner = inner;
+        std::mem::swap(&mut self.inner, &mut inner);
+        self.inner.space.inherit(inner.space, inner.tree);
         Ok(evicted)
     }
 }

@@ -135,7 +135,8 @@ pub struct HashVersions {
 /// What an index is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Buckets of each model: a power of two, [`MIN_BUCKETS`] to [`MAX_BUCKETS`]; see [`buckets_for`].
+    /// Buckets of each model: a power of two, [`MIN_BUCKETS`] to [`MAX_BUCKETS`]; see [`buckets_for`]. The writer keeps 32 bytes
+    /// for each in memory, for every model that has entries.
     pub buckets: u32,
     /// Kept as they are.
     pub versions: HashVersions,

@@ -68,6 +68,13 @@ impl<T> Space<T> {
         self.retired.push_back((tree, pages));
     }
 
+    /// Keeps the trees of another file, `last` and those before it, until nobody reads them: so it is never a reader who has to
+    /// unmap that file.
+    pub(super) fn inherit(&mut self, older: Self, last: Arc<T>) {
+        let trees = older.retired.into_iter().map(|(tree, _)| tree);
+        self.retired.extend(trees.chain([last]).map(|tree| (tree, Vec::new())));
+    }
+
     /// Frees what nobody can read any more.
     pub(super) fn reclaim(&mut self) {
         while let Some((tree, _)) = self.retired.front_mut()
@@ -116,5 +123,24 @@ mod tests {
             left.push(space.used() - 2);
         }
         assert_eq!(left, [3, 1, 0]);
+    }
+
+    #[test]
+    fn trees_of_another_file_are_kept_and_free_no_page_of_this_one() {
+        let (mut older, mut space) = (Space::new(2), Space::new(2));
+        let (first, last) = (Arc::new(1), Arc::new(2));
+        let page = older.take();
+        older.retire(first.clone(), vec![page]);
+        assert_eq!(space.take(), page);
+        space.inherit(older, last.clone());
+        space.reclaim();
+        assert_eq!([&first, &last].map(Arc::strong_count), [2, 2]);
+        let unread = [Arc::downgrade(&first), Arc::downgrade(&last)];
+        drop((first, last));
+        assert!(unread.iter().all(|tree| tree.strong_count() == 1));
+        drop(unread);
+        space.reclaim();
+        assert!(space.retired.is_empty());
+        assert_eq!(space.used(), 3);
     }
 }
