@@ -92,13 +92,17 @@ pub const NAME_OF_FILE: &str = "cache_index.bin";
 /// While it is built anew; of no use where it is found later.
 const NAME_WHILE_BUILT: &str = "cache_index.new";
 
+/// Trees that are kept for readers at most, each with the pages that the next commit changed. A look-up holds one for less than
+/// a microsecond, so only a reader that forgets one meets this.
+const RETIRED: usize = 64;
+
 /// Fewest buckets of a model.
 pub const MIN_BUCKETS: u32 = 1024;
 /// Most buckets of a model: three levels of tables.
 pub const MAX_BUCKETS: u32 = 1 << 24;
 
-/// How many buckets keep pages under two thirds full with so many entries: 66 in the mean, so that one in a hundred thousand
-/// buckets meets the 100 by chance.
+/// How many buckets keep pages under two thirds full with so many entries: 66 in the mean at most, where one bucket in 25,000
+/// has more than 100 by chance.
 #[must_use]
 pub fn buckets_for(entries: u64) -> u32 {
     let buckets = entries.div_ceil(66).max(1).checked_next_power_of_two();
@@ -161,6 +165,9 @@ pub enum IndexError {
     /// or build anew. Readers keep the last tree.
     #[error("{NAME_OF_FILE} can no longer be written: an earlier commit has an uncertain end")]
     Uncertain,
+    /// Somebody does not let go of an old tree: so that the file does not grow without end, nothing is written until they do.
+    #[error("{RETIRED} old trees of {NAME_OF_FILE} are held by a reader: nothing is committed until it lets go")]
+    Held,
     /// Not a power of two between the bounds.
     #[error("{0} buckets: not a power of two from {MIN_BUCKETS} to {MAX_BUCKETS}")]
     Buckets(u32),

@@ -85,6 +85,11 @@ impl<T> Space<T> {
         }
     }
 
+    /// How many older trees are kept.
+    pub(super) fn retired(&self) -> usize {
+        self.retired.len()
+    }
+
     /// Pages taken, those of older trees included.
     pub(super) fn used(&self) -> u32 {
         self.taken.iter().map(|word| word.count_ones()).sum()
@@ -140,7 +145,7 @@ mod tests {
         assert!(unread.iter().all(|tree| tree.strong_count() == 1));
         drop(unread);
         space.reclaim();
-        assert!(space.retired.is_empty());
+        assert_eq!(space.retired(), 0);
         assert_eq!(space.used(), 3);
     }
 }

@@ -93,8 +93,12 @@ fn eight_readers_see_whole_commits_while_the_file_changes_and_grows() {
         start.wait();
         for round in 1..=ROUNDS {
             let changed = (0..round * 25).filter(|n| put_in(*n, round) == Some(round));
-            let changes = changed.map(|n| Change::Put(of_round(n, round))).collect();
-            now(writer.commit(changes, covered(round), same)).unwrap();
+            let changes: Vec<_> = changed.map(|n| Change::Put(of_round(n, round))).collect();
+            // Where a walk was put to sleep by a busy machine, it is waited for, as the store does.
+            while let Err(error) = now(writer.commit(changes.clone(), covered(round), same)) {
+                assert!(matches!(error, IndexError::Held), "{error}");
+                thread::yield_now();
+            }
             if round == ROUNDS / 2 {
                 let entries: Vec<_> = writer.tree().entries().collect();
                 now(writer.rebuild(OPTIONS, covered(round), entries)).unwrap();

@@ -9,7 +9,7 @@ use std::{io, sync::Arc};
 use arc_swap::ArcSwap;
 
 use super::{
-    Change, Covered, Damage, HashVersions, IndexError, MODELS, NAME, NAME_OF_FILE, View,
+    Change, Covered, Damage, HashVersions, IndexError, MODELS, NAME, NAME_OF_FILE, RETIRED, View,
     changes::sort,
     check::{Loaded, Model, load},
     meta::{Found, Meta, SLOTS},
@@ -172,7 +172,7 @@ impl<F: Files> IndexWriter<F> {
     /// then a sync, then the last, and a sync. In memory: the changes, and 1 MiB.
     ///
     /// # Errors
-    /// [`IndexError::UnknownModel`] and [`IndexError::Offset`] before anything is written. After [`IndexError::Io`] the
+    /// [`IndexError::UnknownModel`], [`IndexError::Offset`] and [`IndexError::Held`] before anything is written. After [`IndexError::Io`] the
     /// last tree still stands, and the same may be tried again, unless [`IndexError::Uncertain`] is the answer.
     pub async fn commit(
         &mut self,
@@ -184,6 +184,10 @@ impl<F: Files> IndexWriter<F> {
             return Err(IndexError::Uncertain);
         }
         check(&changes, self.inner.models.len())?;
+        self.inner.space.reclaim();
+        if self.inner.space.retired() >= RETIRED {
+            return Err(IndexError::Held);
+        }
         sort(&mut changes, u64::from(self.buckets() - 1));
         let inner = &mut self.inner;
         let names_changed = inner.meta.models as usize != inner.models.len();
@@ -193,7 +197,6 @@ impl<F: Files> IndexWriter<F> {
 
         // For a future that is dropped on the way.
         self.uncertain = true;
-        inner.space.reclaim();
         let copies = matches!(self.view, View::Copied);
         let sink = Sink::new(&inner.file, &mut inner.space, &mut inner.capacity, copies);
         let mut stage = Stage::new(&mut inner.models, sink);

@@ -210,6 +210,23 @@ fn only_what_changed_is_written() {
 }
 
 #[test]
+fn a_tree_that_is_never_let_go_stops_the_writer_before_the_disk_is_full() {
+    let disk = Disk::new();
+    let mut writer = create(&disk);
+    writer.model("a").unwrap();
+    let reader = writer.reader();
+    let held = reader.tree();
+    let mut commit = |n| now(writer.commit(puts([entry(key(0, n, 1), n)]), covered(n), same));
+    let done = (0..).take_while(|n| commit(*n).is_ok()).count();
+    assert_eq!(done, RETIRED);
+    let steps = disk.steps();
+    assert!(matches!(commit(200), Err(IndexError::Held)));
+    assert_eq!((disk.steps(), held.len()), (steps, 0));
+    drop(held);
+    assert_eq!(commit(200).unwrap().entries, RETIRED as u64 + 1);
+}
+
+#[test]
 fn a_full_bucket_gives_up_its_coldest() {
     let mut writer = create(&Disk::new());
     writer.model("a").unwrap();
