@@ -3,7 +3,8 @@
 //! It never writes through the map and never gives out more than one page at a time. Invariant, kept by the index's writer,
 //! which alone writes to the file: the file never becomes shorter, and a page that a tree leads to is not rewritten while
 //! anybody holds that tree ([`crate::index::Tree`]). Free pages may change under the map at any time; nobody has a reference
-//! into them, since none is ever made to a page that no held tree leads to.
+//! into them, since none is ever made to a page that no held tree leads to. (Trees lead where they should: each was checked
+//! whole when it was opened, or written by this process.)
 
 use std::{fs::File, io, os::unix::fs::MetadataExt};
 

@@ -94,7 +94,7 @@ fn eight_readers_see_whole_commits_while_the_file_changes_and_grows() {
         for round in 1..=ROUNDS {
             let changed = (0..round * 25).filter(|n| put_in(*n, round) == Some(round));
             let changes: Vec<_> = changed.map(|n| Change::Put(of_round(n, round))).collect();
-            // Where a walk was put to sleep by a busy machine, it is waited for, as the store does.
+            // Where a walk was put to sleep by a busy machine, the commit is tried again.
             while let Err(error) = now(writer.commit(changes.clone(), covered(round), same)) {
                 assert!(matches!(error, IndexError::Held), "{error}");
                 thread::yield_now();

@@ -13,7 +13,7 @@ use super::{
     changes::sort,
     check::{Loaded, Model, load},
     meta::{Found, Meta, SLOTS},
-    page::PAGE,
+    page::{PAGE, Page},
     pages::Pages,
     sink::Sink,
     space::Space,
@@ -189,64 +189,98 @@ impl<F: Files> IndexWriter<F> {
             return Err(IndexError::Held);
         }
         sort(&mut changes, u64::from(self.buckets() - 1));
-        let inner = &mut self.inner;
-        let names_changed = inner.meta.models as usize != inner.models.len();
-        let before = &inner.meta;
-        let mut meta = before.clone();
-        (meta.txid, meta.covered) = (before.txid + 1, covered);
 
-        // For a future that is dropped on the way.
+        // Until it is known how it ends: the future may be dropped on the way.
         self.uncertain = true;
-        let copies = matches!(self.view, View::Copied);
-        let sink = Sink::new(&inner.file, &mut inner.space, &mut inner.capacity, copies);
-        let mut stage = Stage::new(&mut inner.models, sink);
-        let staged = stage.run(Some(&inner.tree), meta, &changes, names_changed, heat).await;
-        let pages_written = stage.sink.taken.len() as u64;
-        let ready = staged.and_then(|mut staged| {
-            let page = staged.meta.write();
-            let copies = std::mem::take(&mut staged.copies);
-            let copies = copies.into_iter().chain([(staged.meta.slot(), Arc::new(*page))]);
-            // Before the meta slot: a map that cannot be had must not leave readers behind the disk.
-            let pages = &inner.tree.pages;
-            let pages = pages.with(&self.view, NAME_OF_FILE, copies.collect(), stage.sink.capacity())?;
-            Ok((staged, page, pages))
-        });
-        let (staged, page, pages) = match ready {
+        let ready = match self.inner.stage(&self.view, &changes, covered, heat).await {
             Ok(ready) => ready,
             Err(error) => {
-                let taken = stage.undo();
-                taken.into_iter().for_each(|page| inner.space.give(page));
                 self.uncertain = false;
                 return Err(error.into());
             }
         };
-        if pages_written == 0 && staged.meta.covered == inner.meta.covered {
+        let inner = &mut self.inner;
+        if ready.pages_written == 0 && covered == inner.meta.covered {
             self.uncertain = false;
             return Ok(Committed {
                 entries: inner.meta.entries,
                 ..Committed::default()
             });
         }
-        let at = u64::from(staged.meta.slot()) * PAGE as u64;
-        inner.file.write_at(page.to_vec(), at).await.0?;
+        let at = u64::from(ready.staged.meta.slot()) * PAGE as u64;
+        inner.file.write_at(ready.slot.to_vec(), at).await.0?;
         inner.file.sync().await?;
         self.uncertain = false;
-        Ok(self.publish(staged, pages, pages_written + 1))
+        Ok(self.publish(ready))
     }
 
-    fn publish(&mut self, staged: Staged, pages: Pages, pages_written: u64) -> Committed {
-        let inner = &mut self.inner;
-        let new = Arc::new(tree(pages, &staged.meta, &inner.models));
+    fn publish(&mut self, ready: Ready) -> Committed {
+        let (inner, staged) = (&mut self.inner, ready.staged);
+        let new = Arc::new(tree(ready.pages, &staged.meta, &inner.models));
         let old = std::mem::replace(&mut inner.tree, new.clone());
         drop(self.current.swap(new));
         inner.space.retire(old, staged.freed);
         inner.meta = staged.meta;
+        let pages_written = ready.pages_written + 1;
         Committed {
             pages_written,
             bytes_written: pages_written * PAGE as u64,
             entries: inner.meta.entries,
             evicted: staged.evicted,
         }
+    }
+}
+
+/// A commit that lacks its meta slot only.
+struct Ready {
+    staged: Staged,
+    /// The meta slot.
+    slot: Box<Page>,
+    /// What readers are to be given.
+    pages: Pages,
+    /// Without the meta slot.
+    pages_written: u64,
+}
+
+impl<T: File> Inner<T> {
+    /// Writes all pages of a commit and has them last; of a failure nothing stays.
+    async fn stage(
+        &mut self,
+        view: &View,
+        changes: &[Change],
+        covered: Covered,
+        heat: impl FnMut(&Entry) -> f32,
+    ) -> io::Result<Ready> {
+        let names_changed = self.meta.models as usize != self.models.len();
+        let meta = Meta {
+            txid: self.meta.txid + 1,
+            covered,
+            ..self.meta.clone()
+        };
+        let copies = matches!(view, View::Copied);
+        let sink = Sink::new(&self.file, &mut self.space, &mut self.capacity, copies);
+        let mut stage = Stage::new(&mut self.models, sink);
+        let staged = stage.run(Some(&self.tree), meta, changes, names_changed, heat).await;
+        let ready = staged.and_then(|mut staged| {
+            let slot = staged.meta.write();
+            let copies = std::mem::take(&mut staged.copies);
+            let copies = copies.into_iter().chain([(staged.meta.slot(), Arc::new(*slot))]);
+            // Before the meta slot is written: a map that cannot be had must not leave readers behind the disk.
+            let capacity = stage.sink.capacity();
+            let pages = self.tree.pages.with(view, NAME_OF_FILE, copies.collect(), capacity)?;
+            let pages_written = stage.sink.taken.len() as u64;
+            Ok(Ready {
+                staged,
+                slot,
+                pages,
+                pages_written,
+            })
+        });
+        if ready.is_err() {
+            let taken = stage.undo();
+            taken.into_iter().for_each(|page| self.space.give(page));
+        }
+        ready
     }
 }
 
