@@ -13,6 +13,7 @@
 //! - [`types`]: keys, entries, places and the columns of a record.
 //! - [`files`]: the door to the disk, with a real maker and a simulated one.
 //! - [`heat`]: how entries cool.
+//! - [`index`]: the tree, its one writer and its readers.
 
 #![deny(unsafe_code)]
 
@@ -21,7 +22,10 @@ mod counts;
 pub mod files;
 mod front;
 pub mod heat;
+pub mod index;
 mod ledger;
+#[allow(unsafe_code)]
+mod map;
 mod slots;
 mod store;
 pub mod types;

@@ -7,6 +7,7 @@ mod engine;
 mod example;
 mod grammar;
 mod http;
+mod index;
 mod load;
 mod mask;
 mod memory;
@@ -50,6 +51,10 @@ pub(crate) enum Bench {
     ///
     /// Needs Debian's package util-linux (taskset).
     Grammar(grammar::Options),
+    /// Look-ups in the cache's index of a million entries, against LMDB and redb; a commit, and opening
+    ///
+    /// Needs Debian's package util-linux (taskset), a C compiler, and 1 GB where temporary files go.
+    Index(index::Options),
 }
 
 /// Measures.
@@ -62,6 +67,7 @@ pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
         Bench::Parse(options) => parse::bench(place, options),
         Bench::Mask(options) => mask::bench(place, options),
         Bench::Grammar(options) => grammar::bench(place, options),
+        Bench::Index(options) => index::bench(place, options),
     }
 }
 

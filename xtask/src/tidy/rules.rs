@@ -29,11 +29,12 @@ const CODE: [Ban; 12] = [
             "gateway/ring/src/sys/",
             "gateway/engine/src/ort_sys/",
             "gateway/cache/src/map.rs",
+            "gateway/cache/examples/lookup/lmdb.rs",
             "gateway/simd/src/x86/",
             "gateway/simd/src/text.rs",
             "gateway/simd/tests/guard.rs",
         ],
-        why: "unsafe code lies in ring's sys, engine's ort_sys, the cache's map, simd's x86 and text only",
+        why: "unsafe code lies in ring's sys, engine's ort_sys, the cache's map and LMDB example, simd's x86 and text only",
     },
     Ban {
         text: "zerohop_ring",
