@@ -24,13 +24,15 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn push(&mut self, piece: &str) {
-        let before = self.text.len();
+    /// Returns by how many bytes the form grows.
+    fn push(&mut self, piece: &str) -> usize {
+        let (before, all) = (self.text.len(), self.len());
         json::escaped(&mut self.text, piece);
         if !self.cuts.is_empty() {
             self.cuts.push(b',');
         }
         put::decimal(&mut self.cuts, (self.text.len() - before) as u64);
+        self.len() - all
     }
 
     fn held(&self) -> usize {
@@ -59,6 +61,8 @@ pub struct Recorder {
     text: Pieces,
     calls: Vec<Call>,
     pieces: usize,
+    /// About how many bytes of the form there are.
+    bytes: usize,
     /// The answer is over, or cannot be kept.
     over: bool,
 }
@@ -90,6 +94,7 @@ impl Recorder {
             text: Pieces::default(),
             calls: Vec::new(),
             pieces: 0,
+            bytes: FRAME,
             over: false,
         })
     }
@@ -121,7 +126,7 @@ impl Recorder {
                         name: name.clone(),
                         arguments: Pieces::default(),
                     });
-                    self.counted()
+                    self.counted(name.len() + size_of::<Call>())
                 }
                 None => false,
             },
@@ -144,18 +149,18 @@ impl Recorder {
     }
 
     fn piece(&mut self, text: &str) -> bool {
-        match self.calls.last_mut() {
+        let grown = match self.calls.last_mut() {
             Some(call) => call.arguments.push(text),
             None => self.text.push(text),
-        }
-        self.counted()
+        };
+        self.counted(grown)
     }
 
-    /// Counts a piece; whether what there is may still be kept.
-    fn counted(&mut self) -> bool {
+    /// Counts a piece of so many bytes; whether what there is may still be kept.
+    fn counted(&mut self, bytes: usize) -> bool {
         self.pieces += 1;
-        let last = self.calls.last().map_or(0, |call| call.arguments.len());
-        self.pieces <= MAX_PIECES && self.text.len().max(last) <= MAX_BYTES && self.held() <= 4 * MAX_BYTES
+        self.bytes += bytes;
+        self.pieces <= MAX_PIECES && self.bytes <= MAX_BYTES
     }
 
     /// Keeps nothing more.
