@@ -70,7 +70,7 @@ fn is_special(byte: u8) -> bool {
 }
 
 /// Where the first byte is that must be escaped.
-fn first_special(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn first_special(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     let lanes = bytes.chunks_exact(LANE);
     let tail = lanes.remainder();

@@ -152,7 +152,7 @@ impl Places {
 }
 
 /// How a stream is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct StreamOptions {
     /// OpenAI: a last chunk with usage. Anthropic streams always carry it.
     pub include_usage: bool,

@@ -8,14 +8,10 @@ use zerohop_engine::{Finish, Usage};
 
 use super::{
     ReplyMeta,
-    choice::{Called, Choice, Saying},
+    choice::{Called, Choice, Saying, Words},
     write_id,
 };
-use crate::{
-    api::is_object,
-    http::{Chunk, request_id::IdSource},
-    json::{self, Writer},
-};
+use crate::{api::is_object, http::Chunk, json::Writer};
 
 /// `stop_reason` and `stop_sequence`.
 fn reason(finish: &Finish) -> (&'static str, Option<&str>) {
@@ -124,7 +120,7 @@ pub(super) fn ping(chunk: &mut Chunk<'_>) {
 }
 
 /// More text; the first one opens the block.
-pub(super) fn text(text: &str, choice: &mut Choice, chunk: &mut Chunk<'_>) {
+pub(super) fn text(text: Words<'_>, choice: &mut Choice, chunk: &mut Chunk<'_>) {
     if choice.saying != Saying::Text {
         open(choice, chunk, |_, out| {
             Writer(out).raw(r#"{"type":"text","text":"","citations":null}"#);
@@ -135,9 +131,9 @@ pub(super) fn text(text: &str, choice: &mut Choice, chunk: &mut Chunk<'_>) {
 }
 
 /// A call begins: a block of its own.
-pub(super) fn call(name: &str, choice: &mut Choice, ids: &mut IdSource, chunk: &mut Chunk<'_>) {
+pub(super) fn call(name: &str, id: (u64, u64), choice: &mut Choice, chunk: &mut Chunk<'_>) {
     close(choice, chunk);
-    choice.call(name, ids);
+    choice.call(name, id);
     open(choice, chunk, |choice, out| {
         choice
             .calls
@@ -149,7 +145,7 @@ pub(super) fn call(name: &str, choice: &mut Choice, ids: &mut IdSource, chunk: &
 }
 
 /// More of a call's input.
-pub(super) fn arguments(text: &str, choice: &Choice, chunk: &mut Chunk<'_>) {
+pub(super) fn arguments(text: Words<'_>, choice: &Choice, chunk: &mut Chunk<'_>) {
     delta(choice, chunk, r#"{"type":"input_json_delta","partial_json":""#, text);
 }
 
@@ -170,14 +166,14 @@ fn open(choice: &mut Choice, chunk: &mut Chunk<'_>, fill: impl FnOnce(&Choice, &
 }
 
 /// More of the block that is open; `head` goes up to the quote before its text.
-fn delta(choice: &Choice, chunk: &mut Chunk<'_>, head: &str, text: &str) {
+fn delta(choice: &Choice, chunk: &mut Chunk<'_>, head: &str, text: Words<'_>) {
     chunk.event_with("content_block_delta", |out| {
         Writer(out)
             .raw(r#"{"type":"content_block_delta","index":"#)
             .number(choice.blocks.saturating_sub(1))
             .raw(r#","delta":"#)
             .raw(head)
-            .with(|out| json::escaped(out, text))
+            .with(|out| text.write(out))
             .raw(r#""}}"#);
     });
 }

@@ -5,7 +5,7 @@
 use zerohop_engine::{Event, Finish};
 
 use super::logprobs;
-use crate::{http::request_id::IdSource, json};
+use crate::json;
 
 /// What of an answer is being said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,6 +14,25 @@ pub(super) enum Saying {
     Nothing,
     Text,
     Call,
+}
+
+/// Text on its way into a JSON string.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Words<'a> {
+    /// As the engine gave it.
+    Plain(&'a str),
+    /// Escaped already, as [`json::escaped`] writes it.
+    Escaped(&'a str),
+}
+
+impl Words<'_> {
+    /// Appends it as the inside of a JSON string.
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Plain(text) => json::escaped(out, text),
+            Self::Escaped(text) => out.extend_from_slice(text.as_bytes()),
+        }
+    }
 }
 
 /// A call of a tool.
@@ -77,11 +96,11 @@ impl Choice {
         }
     }
 
-    /// A call begins.
-    pub(super) fn call(&mut self, name: &str, ids: &mut IdSource) {
+    /// A call with this id begins.
+    pub(super) fn call(&mut self, name: &str, id: (u64, u64)) {
         self.saying = Saying::Call;
         self.calls.push(Called {
-            id: ids.bits(),
+            id,
             name: name.to_owned(),
             arguments: String::new(),
         });

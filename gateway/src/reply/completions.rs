@@ -6,7 +6,7 @@
 use zerohop_engine::{Event, Finish, Logprob, Usage};
 
 use super::{
-    Progress, Reply, ReplyMeta, State, logprobs,
+    CacheNote, Progress, Reply, ReplyMeta, State, logprobs,
     openai::{reason, write_usage},
 };
 use crate::{
@@ -50,6 +50,11 @@ struct Lists {
 }
 
 impl CompletionReply {
+    /// See [`Reply::tell`].
+    pub fn tell(&mut self, note: CacheNote) {
+        self.base.tell(note);
+    }
+
     /// A reply to which nothing has happened; `meta.choices` are the answers to all prompts, `per_prompt` those to each.
     #[must_use]
     pub fn new(meta: ReplyMeta, per_prompt: u32) -> Self {
@@ -131,7 +136,7 @@ impl CompletionReply {
         if base.meta.stream.is_none() {
             base.state = State::Gathering;
         } else if !base.is_streaming() {
-            let framing = stream_head(out, &base.meta.connection.head(200, date, &[]));
+            let framing = stream_head(out, &base.meta.connection.head(200, date, &base.note.text().fields()));
             base.chunk_head = head(&base.meta);
             base.state = State::Streaming(framing);
         }
@@ -172,8 +177,10 @@ impl CompletionReply {
                 let answers = std::mem::take(&mut self.answers);
                 let usage = usage_of(&answers, self.per_prompt);
                 let meta = &self.base.meta;
-                meta.connection
-                    .json(200, date, out, |out| document(meta, &answers, usage, out))
+                let note = self.base.note.text();
+                meta.connection.json_noted(200, date, &note.fields(), out, |out| {
+                    document(meta, &answers, usage, out);
+                })
             }
             _ => Progress::More,
         }

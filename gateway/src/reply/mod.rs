@@ -11,13 +11,15 @@ mod completions;
 pub mod embeddings;
 mod logprobs;
 pub mod models;
+mod note;
 mod openai;
+pub mod stored;
 
-pub use self::completions::CompletionReply;
+pub use self::{completions::CompletionReply, note::CacheNote};
 
 use zerohop_engine::{Event, Part, Usage};
 
-use self::choice::{Choice, Saying};
+use self::choice::{Choice, Saying, Words};
 use crate::{
     api::{Dialect, Places, StreamOptions, VectorFormat, brackets},
     date::HttpDate,
@@ -48,7 +50,19 @@ pub struct Connection {
 impl Connection {
     /// Appends a whole JSON reply; `fill` appends the body.
     pub fn json(&self, status: u16, date: &HttpDate, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) -> Progress {
-        whole_with(out, &self.head(status, date, &[]), JSON, fill);
+        self.json_noted(status, date, &[], out, fill)
+    }
+
+    /// The same, with further fields in the head.
+    fn json_noted(
+        &self,
+        status: u16,
+        date: &HttpDate,
+        extra: &[(&str, &str)],
+        out: &mut Vec<u8>,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Progress {
+        whole_with(out, &self.head(status, date, extra), JSON, fill);
         self.after()
     }
 
@@ -158,6 +172,8 @@ pub struct Reply {
     chunk_head: Vec<u8>,
     /// Of a reply that is vectors: how they are written, and about how many bytes they will take.
     vectors: Option<(VectorFormat, usize)>,
+    /// What the head tells of the cache of answers.
+    note: CacheNote,
 }
 
 impl Reply {
@@ -171,6 +187,7 @@ impl Reply {
             chunk_head: Vec::new(),
             meta,
             vectors: None,
+            note: CacheNote::NONE,
         }
     }
 
@@ -181,6 +198,17 @@ impl Reply {
             vectors: Some((format, bytes)),
             ..Self::new(meta)
         }
+    }
+
+    /// Has the head of an answer tell this of the cache; errors tell nothing of it. Without effect once the head is out.
+    pub fn tell(&mut self, note: CacheNote) {
+        self.note = note;
+    }
+
+    /// What names the call that began last, of a reply of one answer.
+    fn last_call(&self) -> Option<(u64, u64)> {
+        let choice = self.choices.last()?;
+        choice.calls.last().map(|call| call.id)
     }
 
     /// Whether the reply's head is on its way, so that a fault can no longer have a status.
@@ -221,7 +249,7 @@ impl Reply {
             (_, State::Gathering) if takes => {
                 let choice = &mut self.choices[index];
                 if let Event::Call { name } = event {
-                    choice.call(name, ids);
+                    choice.call(name, ids.bits());
                 }
                 choice.gather(event, self.meta.logprobs);
                 Progress::More
@@ -352,7 +380,7 @@ impl Reply {
         };
         let framing = match self.state {
             State::Streaming(framing) => framing,
-            _ => stream_head(out, &self.meta.connection.head(200, date, &[])),
+            _ => stream_head(out, &self.meta.connection.head(200, date, &self.note.text().fields())),
         };
         self.state = State::Streaming(framing);
         let mut chunk = Chunk::open(out, framing);
@@ -380,20 +408,26 @@ impl Reply {
         let choice = &mut self.choices[index];
         let mut chunk = Chunk::open(out, framing);
         match (self.meta.dialect, event) {
-            (Dialect::Anthropic, Event::Text { text, .. }) => anthropic::text(text, choice, &mut chunk),
-            (Dialect::Anthropic, Event::Call { name }) => anthropic::call(name, choice, ids, &mut chunk),
-            (Dialect::Anthropic, Event::Arguments { text, .. }) => anthropic::arguments(text, choice, &mut chunk),
+            (Dialect::Anthropic, Event::Text { text, .. }) => anthropic::text(Words::Plain(text), choice, &mut chunk),
+            (Dialect::Anthropic, Event::Call { name }) => anthropic::call(name, ids.bits(), choice, &mut chunk),
+            (Dialect::Anthropic, Event::Arguments { text, .. }) => {
+                anthropic::arguments(Words::Plain(text), choice, &mut chunk)
+            }
             (Dialect::OpenAi, Event::Text { text, logprobs, .. }) => {
                 let logprobs = self.meta.logprobs.then_some(&**logprobs);
-                openai::Stream::new(&self.chunk_head, options, index).text(text, logprobs, &mut chunk);
+                openai::Stream::new(&self.chunk_head, options, index).text(Words::Plain(text), logprobs, &mut chunk);
                 choice.saying = Saying::Text;
             }
             (Dialect::OpenAi, Event::Call { name }) => {
-                choice.call(name, ids);
+                choice.call(name, ids.bits());
                 openai::Stream::new(&self.chunk_head, options, index).call(&choice.calls, &mut chunk);
             }
             (Dialect::OpenAi, Event::Arguments { text, .. }) => {
-                openai::Stream::new(&self.chunk_head, options, index).arguments(text, &choice.calls, &mut chunk);
+                openai::Stream::new(&self.chunk_head, options, index).arguments(
+                    Words::Plain(text),
+                    &choice.calls,
+                    &mut chunk,
+                );
             }
             // No other event is taken here.
             _ => {}
@@ -449,9 +483,10 @@ impl Reply {
     fn document(&mut self, usage: Usage, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
         let choices = std::mem::take(&mut self.choices);
         out.reserve(choices.iter().map(Choice::held).sum::<usize>() + 2048);
+        let note = self.note.text();
         self.meta
             .connection
-            .json(200, date, out, |out| match self.meta.dialect {
+            .json_noted(200, date, &note.fields(), out, |out| match self.meta.dialect {
                 Dialect::Anthropic => anthropic::document(&self.meta, &choices, usage, out),
                 Dialect::OpenAi => openai::document(&self.meta, &choices, usage, out),
             })

@@ -7,7 +7,7 @@ use zerohop_engine::{Finish, Logprob, Usage};
 
 use super::{
     ReplyMeta,
-    choice::{Called, Choice},
+    choice::{Called, Choice, Words},
     logprobs, write_id,
 };
 use crate::{
@@ -172,10 +172,10 @@ impl<'a> Stream<'a> {
     }
 
     /// More text, with the log probabilities of its tokens if those are told.
-    pub(super) fn text(&self, text: &str, logprobs: Option<&[Logprob]>, chunk: &mut Chunk<'_>) {
+    pub(super) fn text(&self, text: Words<'_>, logprobs: Option<&[Logprob]>, chunk: &mut Chunk<'_>) {
         self.chunk(None, logprobs, chunk, |out| {
             Writer(out).raw(r#""content":""#);
-            json::escaped(out, text);
+            text.write(out);
             Writer(out).raw("\"");
         });
     }
@@ -196,14 +196,14 @@ impl<'a> Stream<'a> {
     }
 
     /// More of the arguments of the last one of these calls.
-    pub(super) fn arguments(&self, text: &str, calls: &[Called], chunk: &mut Chunk<'_>) {
+    pub(super) fn arguments(&self, text: Words<'_>, calls: &[Called], chunk: &mut Chunk<'_>) {
         self.chunk(None, None, chunk, |out| {
             Writer(out)
                 .raw(r#""tool_calls":[{"index":"#)
                 .number(calls.len().saturating_sub(1) as u64)
-                .raw(r#","function":{"arguments":"#)
-                .string(text)
-                .raw("}}]");
+                .raw(r#","function":{"arguments":""#)
+                .with(|out| text.write(out))
+                .raw(r#""}}]"#);
         });
     }
 

@@ -13,6 +13,7 @@ mod masks;
 mod reply;
 mod requests;
 mod sse;
+mod stored;
 mod wishes;
 
 use std::fmt::{Debug, Write};
@@ -30,7 +31,7 @@ pub struct Target {
 }
 
 /// All of them; `tests/fuzz/corpus` has a folder of inputs for each.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     target("head", head::check),
     target("body", body::check_fixed),
     target("chunked", body::check_chunked),
@@ -41,6 +42,7 @@ pub const TARGETS: [Target; 13] = [
     target("embeddings", embeddings::check),
     target("sse", sse::check),
     target("reply", reply::check),
+    target("stored", stored::check),
     target("config", config::check),
     target("rules", masks::check_rules),
     target("schema", masks::check_schema),
