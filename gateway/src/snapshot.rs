@@ -90,6 +90,7 @@ impl ServedModel {
                 host_draws: stats.host_draws,
                 wide_draws: stats.wide_draws,
                 device_bytes: stats.device_bytes,
+                huge_bytes: stats.huge_bytes,
                 kv_used: stats.kv_tokens,
                 kv_capacity: stats.kv_capacity,
                 rejected: stats.rejected,

@@ -4,7 +4,7 @@
 //! the engine closes, every unfinished job gets its `Failed`.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock, atomic::Ordering::Relaxed},
     thread::JoinHandle,
     time::Instant,
 };
@@ -177,6 +177,7 @@ impl Engine {
             cut,
             place,
             heads,
+            huge_bytes,
             ..
         } = model;
         let block = match cut {
@@ -201,6 +202,7 @@ impl Engine {
         };
         let admission = Arc::new(Admission::new(extent.slots, config.queue));
         let counters = Arc::new(Counters::default());
+        counters.huge_bytes.store(huge_bytes, Relaxed);
         let shared = Shared {
             admission: Arc::clone(&admission),
             counters: Arc::clone(&counters),

@@ -106,6 +106,7 @@ pub struct Runtime {
     version: String,
     found_by: FoundBy,
     cuda_folder: Option<PathBuf>,
+    huge_pages: bool,
 }
 
 impl fmt::Debug for Runtime {
@@ -186,6 +187,7 @@ impl Runtime {
             version,
             found_by,
             cuda_folder: None,
+            huge_pages: true,
         };
         *loaded = Some(runtime.clone());
         Ok(runtime)
@@ -201,6 +203,17 @@ impl Runtime {
 
     pub(crate) fn cuda_folder(&self) -> Option<&Path> {
         self.cuda_folder.as_deref()
+    }
+
+    /// Whether the weights of models are put on huge pages once they are loaded, where the kernel does that.
+    #[must_use]
+    pub fn with_huge_pages(mut self, huge_pages: bool) -> Self {
+        self.huge_pages = huge_pages;
+        self
+    }
+
+    pub(crate) fn huge_pages(&self) -> bool {
+        self.huge_pages
     }
 
     /// The file, resolved.

@@ -84,6 +84,8 @@ pub struct Stats {
     pub wide_draws: u64,
     /// Bytes that came from a device: ids, log probabilities, and rows of logits for the host's draws.
     pub device_bytes: u64,
+    /// Bytes of the process that lay on huge pages when the model was loaded.
+    pub huge_bytes: u64,
     /// Tokens of prompts that the prefix cache had.
     pub cached_tokens: u64,
     /// Blocks of the prefix cache that were given up.
@@ -144,6 +146,7 @@ pub(crate) struct Counters {
     pub(crate) host_draws: AtomicU64,
     pub(crate) wide_draws: AtomicU64,
     pub(crate) device_bytes: AtomicU64,
+    pub(crate) huge_bytes: AtomicU64,
     pub(crate) preempted: AtomicU64,
     pub(crate) kv_tokens: AtomicU64,
     pub(crate) kv_capacity: AtomicU64,
@@ -228,6 +231,7 @@ impl Counters {
             host_draws: read(&self.host_draws),
             wide_draws: read(&self.wide_draws),
             device_bytes: read(&self.device_bytes),
+            huge_bytes: read(&self.huge_bytes),
             preempted: read(&self.preempted),
             kv_tokens: read(&self.kv_tokens),
             kv_capacity: read(&self.kv_capacity),

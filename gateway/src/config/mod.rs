@@ -261,6 +261,8 @@ pub struct Engine {
     pub onnxruntime: Library,
     /// The folder with NVIDIA's libraries; `None`: in one of the usual places.
     pub cuda: Option<PathBuf>,
+    /// Whether weights go on huge pages where the kernel does that.
+    pub huge_pages: bool,
 }
 
 /// Where a shared library is.

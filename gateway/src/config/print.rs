@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     Access, Backend, Config, KeySource, Library, Model, ModelPath, ModelSet, Tenant, Workers,
-    parse::{FORMATS, LEVELS, PROVIDERS, ZERO_COPY},
+    parse::{FORMATS, HUGE_PAGES, LEVELS, PROVIDERS, ZERO_COPY},
     units::{show_duration, show_size},
 };
 
@@ -83,6 +83,7 @@ struct PrintedOnnx {
 struct Engine {
     onnxruntime: String,
     cuda: String,
+    huge_pages: &'static str,
 }
 
 #[derive(Serialize)]
@@ -154,6 +155,7 @@ impl Root {
                     None => "auto".into(),
                     Some(folder) => folder.display().to_string(),
                 },
+                huge_pages: word(&HUGE_PAGES, config.engine.huge_pages),
             },
             safety: Safety {
                 constraints: Constraints {

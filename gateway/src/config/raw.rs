@@ -172,7 +172,7 @@ section! {
 
 section! {
     /// What all in-process models share.
-    Engine { onnxruntime: String, cuda: String, }
+    Engine { onnxruntime: String, cuda: String, huge_pages: String, }
     later {}
 }
 

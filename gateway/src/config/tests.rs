@@ -165,6 +165,7 @@ models: []
 engine:
   onnxruntime: auto
   cuda: auto
+  huge_pages: auto
 safety:
   constraints:
     enabled: false

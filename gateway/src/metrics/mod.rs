@@ -346,6 +346,8 @@ pub struct EngineGauges {
     pub wide_draws: u64,
     /// Bytes that came from a device.
     pub device_bytes: u64,
+    /// Bytes on huge pages when it was loaded.
+    pub huge_bytes: u64,
     /// Inputs turned into vectors.
     pub embedded: u64,
     /// Key-value memory in use, in the unit of `kv_capacity`.

@@ -302,7 +302,7 @@ pub(super) fn own_labels<'a>(model: &ModelScrape<'a>) -> [(&'static str, &'a str
 
 fn engines(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
     type Row = (&'static str, Kind, &'static str, fn(&EngineGauges) -> u64);
-    const ROWS: [Row; 22] = [
+    const ROWS: [Row; 23] = [
         (
             "zerohop_engine_waiting",
             Kind::Gauge,
@@ -392,6 +392,12 @@ fn engines(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
             Kind::Counter,
             "Bytes that came from a device: ids, and rows of logits for the draws of the host.",
             |engine| engine.device_bytes,
+        ),
+        (
+            "zerohop_engine_huge_page_bytes",
+            Kind::Gauge,
+            "Bytes of the process on huge pages when the model was loaded.",
+            |engine| engine.huge_bytes,
         ),
         (
             "zerohop_engine_embedded_total",

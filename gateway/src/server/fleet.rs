@@ -103,7 +103,11 @@ pub(crate) fn runtime(engine: &config::Engine) -> Result<Runtime, StartError> {
         Library::File(path) => Some(path),
     };
     Runtime::find(configured, std::env::var_os("ORT_DYLIB_PATH").as_deref())
-        .map(|runtime| runtime.with_cuda_folder(engine.cuda.clone()))
+        .map(|runtime| {
+            runtime
+                .with_cuda_folder(engine.cuda.clone())
+                .with_huge_pages(engine.huge_pages)
+        })
         .map_err(|error| StartError::new(error.to_string()))
 }
 
@@ -230,12 +234,13 @@ fn start_decoder(
         Engine::start(loaded, &engine_config(onnx), workers.mailboxes()).map_err(|error| failed(wanted, &error))?;
     let engine = Arc::new(engine);
     let info = engine.info().clone();
+    let huge_mib = engine.stats().huge_bytes >> 20;
     Ok(Started {
         engine: Arc::clone(&engine) as Arc<dyn Engines>,
         decoder: Some(engine),
         told: format!(
-            "{}, context {}, {} sequences at once",
-            info.provider, info.context, info.slots
+            "{}, context {}, {} sequences at once, {} MiB on huge pages",
+            info.provider, info.context, info.slots, huge_mib
         ),
         version: info.version,
         context: info.context,

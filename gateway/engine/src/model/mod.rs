@@ -27,7 +27,7 @@ use crate::{
     head,
     job::{Conversation, Message, Role},
     mask::{Counts, Masks, RuleError, RuleFile, RuleSet},
-    ort_sys::Place,
+    ort_sys::{Place, collapse},
     runtime::Runtime,
     sequence::Cut,
 };
@@ -113,6 +113,7 @@ pub struct Model {
     pub(crate) ends: Vec<u32>,
     pub(crate) cut: Cut,
     pub(crate) place: Place,
+    pub(crate) huge_bytes: u64,
     /// Graphs that draw tokens, if any shall.
     pub(crate) heads: Vec<(head::Kind, Session)>,
     dir: PathBuf,
@@ -151,8 +152,11 @@ impl Model {
         let Some(parts) = parts else {
             return Err(Problem::new(dir, "incomplete", "see `zerohop model inspect`"));
         };
+        let heads = load_heads(runtime, &place, dir, options, parts.dimensions.vocabulary)?;
+        let mut notes = report.notes;
         Ok(Self {
-            heads: load_heads(runtime, &place, dir, options, parts.dimensions.vocabulary)?,
+            heads,
+            huge_bytes: on_huge_pages(runtime, &place, &mut notes),
             session: parts.session,
             dimensions: parts.dimensions,
             prompts: Arc::new(parts.prompts),
@@ -163,7 +167,7 @@ impl Model {
             dir: dir.to_path_buf(),
             version: parts.version,
             provider,
-            notes: report.notes,
+            notes,
         })
     }
 
@@ -233,6 +237,19 @@ impl Model {
         let prompt = self.prompts.encode(conversation).map_err(|(_, reason)| reason)?;
         Ok(prompt.ids)
     }
+}
+
+/// Bytes of this process that lie on huge pages once a model on the host is loaded: nearly all of them weights.
+fn on_huge_pages(runtime: &Runtime, place: &Place, notes: &mut Vec<String>) -> u64 {
+    if !runtime.huge_pages() || matches!(place, Place::Device(_)) {
+        return 0;
+    }
+    collapse().unwrap_or_else(|error| {
+        notes.push(format!(
+            "its weights stay on small pages, which is slower: {error} (Linux 6.1 is needed)"
+        ));
+        0
+    })
 }
 
 /// What fits in a model directory and what does not.

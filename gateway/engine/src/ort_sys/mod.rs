@@ -14,6 +14,7 @@ mod drawer;
 mod layout;
 mod library;
 mod memory;
+mod pages;
 mod probe;
 #[cfg(test)]
 pub(crate) mod stand_in;
@@ -25,6 +26,7 @@ pub(crate) use self::{
     drawer::{Drawer, Told},
     library::{Library, library_version},
     memory::Place,
+    pages::collapse,
     probe::Probe,
 };
 

@@ -41,6 +41,8 @@ pub(super) const ZERO_COPY: [(&str, ZeroCopy); 3] = [
     ("off", ZeroCopy::Off),
     ("always", ZeroCopy::Always),
 ];
+/// The words of `engine.huge_pages`.
+pub(super) const HUGE_PAGES: [(&str, bool); 2] = [("auto", true), ("off", false)];
 pub(super) use models::PROVIDERS;
 pub(super) use rules::rules;
 
@@ -140,7 +142,11 @@ impl Reader<'_> {
             }
             _ => None,
         };
-        Engine { onnxruntime, cuda }
+        Engine {
+            onnxruntime,
+            cuda,
+            huge_pages: self.word(raw.huge_pages, &HUGE_PAGES, true),
+        }
     }
 
     fn memory(&mut self, raw: raw::Memory) -> Memory {
