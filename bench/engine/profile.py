@@ -15,7 +15,7 @@ import onnxruntime
 
 CONTEXT, ROOM, STEPS = 128, 512, 6
 CASES = [("prefill of 256 tokens", 1, 256, 0)] + [(f"decode, batch {batch}", batch, 1, CONTEXT) for batch in (1, 4, 8, 16)]
-KINDS = {"MatMulNBits": "matrices", "GroupQueryAttention": "attention", "SimplifiedLayerNormalization": "norms",
+KINDS = {"MatMulNBits": "matrices", "MatMulIntegerToFloat": "matrices", "GroupQueryAttention": "attention", "SimplifiedLayerNormalization": "norms",
          "SkipSimplifiedLayerNormalization": "norms"}
 
 

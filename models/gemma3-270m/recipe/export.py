@@ -107,6 +107,27 @@ class Graph:
         numbers, scales = self.constant(f"{name}.bytes", numbers), self.constant(f"{name}.scales", scales)
         return self.packed(x, numbers, scales, weight.shape, name)
 
+    def by_rows(self, x: str, weight: np.ndarray, layer: int, kind: str) -> str:
+        """x times a weight, with one scale for each of its rows and one for each token.
+
+        Products of bytes add up exactly, so a token's numbers are the same in any run. Numbers of x are stored above 0: a
+        half more than their middle, since the cast to bytes cuts off.
+        """
+        name, greatest, middle = f"{layer}.{kind}", np.float32(127), 128
+        scales = np.maximum(np.abs(weight).max(1), 1e-12) / greatest
+        numbers = self.constant(f"{name}.bytes", np.round(weight / scales[:, None]).astype(np.int8).T)
+        sizes = self.node("Abs", [x], f"{name}.sizes")
+        largest = self.node("ReduceMax", [sizes, self.constant("last.axis", np.array([-1], np.int64))], f"{name}.largest", keepdims=1)
+        step = self.node("Mul", [largest, self.constant("rows.step", 1 / greatest)], f"{name}.step")
+        step = self.node("Max", [step, self.constant("rows.least", np.float32(1e-12))], f"{name}.safe_step")
+        steps = self.node("Div", [x, step], f"{name}.steps")
+        raised = self.node("Add", [steps, self.constant("rows.middle", np.float32(middle + 0.5))], f"{name}.raised")
+        stored = self.node("Cast", [raised], f"{name}.stored", to=TensorProto.UINT8)
+        one, zero = self.constant("rows.one", np.float32(1)), self.constant("rows.zero", np.array(middle, np.uint8))
+        scales = self.constant(f"{name}.scales", scales.astype(np.float32))
+        product = self.node("MatMulIntegerToFloat", [stored, numbers, one, scales, zero], f"{name}.product", MICROSOFT)
+        return self.node("Mul", [product, step], name)
+
     def packed(self, x: str, numbers: str, scales: str, shape: tuple[int, int], name: str) -> str:
         return self.node("MatMulNBits", [x, numbers, scales], name, MICROSOFT, K=shape[1], N=shape[0], bits=self.bits,
                          block_size=BLOCK[self.bits], accuracy_level=4)
@@ -210,7 +231,9 @@ class Builder:
 
     def _mlp(self, layer: int, x: str) -> str:
         graph = self.graph
-        both = graph.matrix(x, self._weight(layer, "ffn_gate", "ffn_up"), layer, "gate_up")
+        # The largest matrix of a layer. Its inputs are normed and balanced, so one scale for each row and token suffices.
+        multiply = graph.by_rows if graph.bits == 8 else graph.matrix
+        both = multiply(x, self._weight(layer, "ffn_gate", "ffn_up"), layer, "gate_up")
         gate, up = f"{layer}.gate", f"{layer}.up"
         graph.node("Split", [both], [gate, up], axis=-1, num_outputs=2)
         active = graph.node("FastGelu", [gate], f"{layer}.active", MICROSOFT)

@@ -329,8 +329,8 @@ fn limits(place: &Place, files: &Files) -> Outcome<String> {
     Ok(format!(
         "### What limits a step\n\nONNX Runtime's profile of the graph alone, 1 thread: shares of the time in its nodes. The \
          head has 262,144 rows, more numbers than all layers together, and nearly all the rest of the time goes into the \
-         other products of bytes. Fewer bits, larger blocks or one scale for a row would make both faster, and are ruled out \
-         by what they do to the answers (see the recipe's README).\n\n{}",
+         other products of bytes. Fewer bits, larger blocks or scales for whole rows of more matrices would make both faster, \
+         and are ruled out by what they do to the answers (see the recipe's README).\n\n{}",
         report::table(&head, &rows)
     ))
 }
