@@ -20,6 +20,7 @@ pub mod snapshot;
 pub mod api;
 pub mod caller;
 pub mod http;
+pub mod key;
 pub mod reply;
 pub mod resolve;
 pub mod worker;

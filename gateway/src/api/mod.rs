@@ -28,6 +28,7 @@ pub(crate) use fault::brackets;
 pub use fields::Ignored;
 pub(crate) use locate::is_object;
 pub use tape::Scratch;
+pub(crate) use tape::{Entries, Json, Value};
 pub use wishes::MAX_CHOICES;
 
 use std::borrow::Cow;
