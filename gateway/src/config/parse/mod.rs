@@ -3,6 +3,7 @@
 //! Each section is read even when another one is wrong, so that all faults are told at once. Invariant: a
 //! [`Config`] comes out only if there is no fault at all.
 
+mod cache;
 mod models;
 mod rules;
 mod server;
@@ -41,6 +42,7 @@ pub(super) const ZERO_COPY: [(&str, ZeroCopy); 3] = [
     ("off", ZeroCopy::Off),
     ("always", ZeroCopy::Always),
 ];
+pub(super) use cache::{HALF_LIVES, POLICIES, SCOPES};
 pub(super) use models::PROVIDERS;
 pub(super) use rules::rules;
 
@@ -104,6 +106,7 @@ impl Reader<'_> {
             access,
             models,
             engine: self.engine(root.engine.section()),
+            cache: self.cache(root.cache.section()),
             safety: self.safety(root.safety.section()),
             memory: self.memory(root.memory.section()),
             logging: self.logging(root.logging.section()),
