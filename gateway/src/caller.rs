@@ -11,6 +11,7 @@ use subtle::{Choice, ConstantTimeEq};
 use crate::{
     config::{Access, KeyDigest, ModelSet},
     error::{ApiError, ErrorKind},
+    key::{Namespace, Spaces},
     resolve::ModelIndex,
 };
 
@@ -22,6 +23,7 @@ const MAX_PRESENTED: usize = 4096;
 pub struct Caller {
     tenant: Option<Arc<str>>,
     models: ModelSet,
+    space: Namespace,
 }
 
 impl Caller {
@@ -29,6 +31,12 @@ impl Caller {
     #[must_use]
     pub fn tenant(&self) -> Option<&Arc<str>> {
         self.tenant.as_ref()
+    }
+
+    /// Whose stored answers it may be given.
+    #[must_use]
+    pub fn space(&self) -> &Namespace {
+        &self.space
     }
 
     /// Whether the key opens this model.
@@ -65,20 +73,38 @@ pub struct Callers {
     salt: [u8; 32],
     /// Ascending by digest; empty where no key is needed.
     locks: Vec<Lock>,
-    /// `None` where no key is needed.
-    callers: Option<Vec<Caller>>,
+    callers: Who,
+}
+
+/// Who may ask.
+enum Who {
+    /// Anyone, as this caller.
+    Anyone(Caller),
+    /// Whoever has a key, by tenant; the name space is that of the key.
+    Tenants(Vec<Caller>),
+}
+
+impl Who {
+    /// How many; `None`: anyone.
+    fn count(&self) -> Option<usize> {
+        match self {
+            Self::Anyone(_) => None,
+            Self::Tenants(callers) => Some(callers.len()),
+        }
+    }
 }
 
 struct Lock {
     digest: [u8; 32],
     caller: usize,
+    space: Namespace,
 }
 
 impl fmt::Debug for Callers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Callers")
             .field("locks", &self.locks.len())
-            .field("callers", &self.callers)
+            .field("callers", &self.callers.count())
             .finish_non_exhaustive()
     }
 }
@@ -86,12 +112,17 @@ impl fmt::Debug for Callers {
 impl Callers {
     /// The callers of this configuration; `salt` is secret, and random for each process.
     #[must_use]
-    pub fn new(access: &Access, salt: [u8; 32]) -> Self {
+    pub fn new(access: &Access, salt: [u8; 32], spaces: &Spaces) -> Self {
         let Access::Tenants(tenants) = access else {
+            let anyone = Caller {
+                tenant: None,
+                models: ModelSet::All,
+                space: spaces.of("", b""),
+            };
             return Self {
                 salt,
                 locks: Vec::new(),
-                callers: None,
+                callers: Who::Anyone(anyone),
             };
         };
         let mut locks: Vec<Lock> = Vec::new();
@@ -99,17 +130,19 @@ impl Callers {
             locks.extend(tenant.keys.iter().map(|key| Lock {
                 digest: salted(&salt, key),
                 caller,
+                space: spaces.of(&tenant.name, key.bytes()),
             }));
         }
         locks.sort_unstable_by_key(|lock| lock.digest);
         let callers = tenants.iter().map(|tenant| Caller {
             tenant: Some(Arc::clone(&tenant.name)),
             models: tenant.models.clone(),
+            space: spaces.of(&tenant.name, b""),
         });
         Self {
             salt,
             locks,
-            callers: Some(callers.collect()),
+            callers: Who::Tenants(callers.collect()),
         }
     }
 
@@ -118,21 +151,21 @@ impl Callers {
     /// # Errors
     /// [`ErrorKind::Authentication`]: no key, two different ones, or one that nobody has.
     pub fn admit(&self, credentials: Credentials<'_>) -> Result<Caller, ApiError> {
-        let Some(callers) = &self.callers else {
-            return Ok(Caller {
-                tenant: None,
-                models: ModelSet::All,
-            });
+        let callers = match &self.callers {
+            Who::Anyone(caller) => return Ok(caller.clone()),
+            Who::Tenants(callers) => callers,
         };
         let key = presented(credentials).map_err(|message| ApiError::new(ErrorKind::Authentication, message))?;
-        let caller = self.find(&salted(&self.salt, &key));
-        caller
-            .map(|caller| callers[caller].clone())
-            .ok_or_else(|| ApiError::new(ErrorKind::Authentication, INVALID))
+        let lock = self.find(&salted(&self.salt, &key));
+        lock.map(|lock| Caller {
+            space: lock.space,
+            ..callers[lock.caller].clone()
+        })
+        .ok_or_else(|| ApiError::new(ErrorKind::Authentication, INVALID))
     }
 
     /// Whose lock this digest opens.
-    fn find(&self, digest: &[u8; 32]) -> Option<usize> {
+    fn find(&self, digest: &[u8; 32]) -> Option<&Lock> {
         let prefix = |digest: &[u8; 32]| [digest[0], digest[1]];
         let start = self.locks.partition_point(|lock| prefix(&lock.digest) < prefix(digest));
         let group = self.locks[start..]
@@ -141,7 +174,7 @@ impl Callers {
         let mut found = None;
         for lock in group {
             if lock.digest.ct_eq(digest).into() {
-                found = Some(lock.caller);
+                found = Some(lock);
             }
         }
         found

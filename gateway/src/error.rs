@@ -41,6 +41,8 @@ pub enum ErrorKind {
     Unavailable,
     /// A deadline of ours passed.
     Deadline,
+    /// The request asks for a stored answer or none (`cache-control: only-if-cached`), and there is none.
+    NotCached,
     /// Our own fault.
     Internal,
 }
@@ -56,14 +58,14 @@ pub struct Row {
     pub openai_type: &'static str,
     /// `error.code` of the OpenAI API.
     pub openai_code: Option<&'static str>,
-    /// Whether the same request may succeed later. The vendors' clients retry 408, 409, 429 and 500 and above by
-    /// themselves, so this holds of just those.
+    /// Whether the vendors' clients try again by themselves, which they do with 408, 409, 429 and 500 and above; so these
+    /// are the statuses of what may succeed later, but for [`ErrorKind::NotCached`], whose headers stop them.
     pub retryable: bool,
 }
 
 impl ErrorKind {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::InvalidRequest,
         Self::ContextLength,
         Self::Authentication,
@@ -78,6 +80,7 @@ impl ErrorKind {
         Self::QueueFull,
         Self::Unavailable,
         Self::Deadline,
+        Self::NotCached,
         Self::Internal,
     ];
 
@@ -100,6 +103,8 @@ impl ErrorKind {
             Self::Internal => (500, "api_error", "server_error", None),
             Self::Unavailable => (503, "overloaded_error", "service_unavailable_error", None),
             Self::Deadline => (504, "timeout_error", "server_error", None),
+            // The status is that of RFC 9111, section 5.2.1.7.
+            Self::NotCached => (504, "api_error", "server_error", Some("not_cached")),
         };
         Row {
             status,
@@ -195,7 +200,8 @@ impl ApiError {
     }
 
     /// The headers that go with it, in order: `retry-after` (whole seconds, rounded up) and `retry-after-ms`, with
-    /// `x-should-retry: true` for clients that would not by themselves; `allow`.
+    /// `x-should-retry: true` for clients that would not by themselves; `x-should-retry: false` where they would and nothing
+    /// is to be hoped of it; `allow`.
     #[must_use]
     pub fn headers(&self) -> Vec<(&'static str, Cow<'static, str>)> {
         let mut headers = Vec::new();
@@ -204,6 +210,9 @@ impl ApiError {
             headers.push(("retry-after", millis.div_ceil(1000).to_string().into()));
             headers.push(("retry-after-ms", millis.to_string().into()));
             headers.push(("x-should-retry", "true".into()));
+        }
+        if self.kind == ErrorKind::NotCached {
+            headers.push(("x-should-retry", "false".into()));
         }
         if let Some(allow) = self.allow {
             headers.push(("allow", allow.into()));

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Kind, status, Anthropic's type, OpenAI's type and code.
-const TABLE: [(ErrorKind, u16, &str, &str, &str); 15] = [
+const TABLE: [(ErrorKind, u16, &str, &str, &str); 16] = [
     (
         ErrorKind::InvalidRequest,
         400,
@@ -96,6 +96,7 @@ const TABLE: [(ErrorKind, u16, &str, &str, &str); 15] = [
         "null",
     ),
     (ErrorKind::Deadline, 504, "timeout_error", "server_error", "null"),
+    (ErrorKind::NotCached, 504, "api_error", "server_error", "\"not_cached\""),
     (ErrorKind::Internal, 500, "api_error", "server_error", "null"),
 ];
 
@@ -184,6 +185,10 @@ fn headers() {
     for (error, wanted) in [
         (ApiError::new(ErrorKind::InvalidRequest, "x"), vec![]),
         (ApiError::method_not_allowed("POST"), vec![("allow", "POST")]),
+        (
+            ApiError::new(ErrorKind::NotCached, "x"),
+            vec![("x-should-retry", "false")],
+        ),
         (
             retry(Duration::ZERO),
             vec![

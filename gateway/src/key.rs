@@ -13,8 +13,8 @@ mod space;
 
 pub use self::{
     canonical::canonical_json,
-    epoch::{Epoch, EpochParts, FilesError, files_digest},
-    space::{Namespace, Scope, Secret, SecretError},
+    epoch::{Epoch, EpochParts, FilesDigest, FilesError, files_digest},
+    space::{Namespace, Scope, Secret, SecretError, Spaces},
 };
 
 use zerohop_cache::{Context, PromptHash};
@@ -73,8 +73,9 @@ impl KeyMaker {
     /// canonical form, so no answer may be kept.
     #[must_use]
     pub fn chat(&mut self, whose: &Whose<'_>, request: &ChatRequest, sent: Sent<'_>) -> Option<Keyed> {
+        let Sent { ignored, body, scratch } = sent;
         self.unknown.clear();
-        if sent.ignored.count > 0 && !canonical_json(sent.body, sent.scratch, &mut self.unknown) {
+        if ignored.count > 0 && !canonical_json(body, scratch, &mut self.unknown) {
             return None;
         }
         let messages = &request.conversation.messages;

@@ -371,7 +371,13 @@ fn what_is_no_json_in_a_call_counts_as_it_stands() {
         });
         bench.key_of(&request, &nothing, "").prompt
     };
-    let same = ["{\"a\":\"b\"}", "{ \"a\" : \"b\" }", "{\"\\u0061\":\"b\"}", "{\"a\":\"b\"} "].map(&mut of);
+    let same = [
+        "{\"a\":\"b\"}",
+        "{ \"a\" : \"b\" }",
+        "{\"\\u0061\":\"b\"}",
+        "{\"a\":\"b\"} ",
+    ]
+    .map(&mut of);
     assert!(same.iter().all(|key| *key == same[0]));
     // Bodies with such calls are refused; a model that was given one would see each of them differently.
     let texts = ["a b", "ab", "a  b", "{\"a\" \"b\"}", "{\"a\"\"b\"}", "{\"a\":\"b\""];

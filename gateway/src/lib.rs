@@ -20,6 +20,7 @@ pub mod snapshot;
 pub mod api;
 pub mod caller;
 pub mod http;
+pub mod keep;
 pub mod key;
 pub mod reply;
 pub mod resolve;

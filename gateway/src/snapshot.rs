@@ -3,13 +3,21 @@
 //! Nothing here is ever changed in place. Invariant: a request keeps what it began with, so that its parts agree; an
 //! engine lives as long as a snapshot or a running request names it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use zerohop_engine::{EncoderEngine, Engine, Stats, Submit};
 
 use crate::{
     caller::Callers,
     clock::nanos,
+    key::Epoch,
     metrics::{EngineGauges, ModelMetrics, ModelScrape},
     resolve::{ModelIndex, Resolver},
 };
@@ -36,7 +44,50 @@ impl Snapshot {
     }
 }
 
+/// From one change of what an engine's answers depend on to the next.
+///
+/// Safety rules come into force before the snapshot that tells of them is there, so that an answer to a request of the old
+/// one may be made under the new rules. Such an answer belongs to no epoch: its era is over.
+#[derive(Debug, Clone)]
+pub struct Era {
+    own: u64,
+    /// That of the engine.
+    present: Arc<AtomicU64>,
+}
+
+impl Era {
+    /// The era of an engine that was just started.
+    #[must_use]
+    pub fn first() -> Self {
+        Self {
+            own: 0,
+            present: Arc::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// The one behind this, which has not begun.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        Self {
+            own: self.own + 1,
+            present: Arc::clone(&self.present),
+        }
+    }
+
+    /// Ends every other era of the engine.
+    pub fn begin(&self) {
+        self.present.store(self.own, Ordering::SeqCst);
+    }
+
+    /// Whether it has begun and not ended.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.present.load(Ordering::SeqCst) == self.own
+    }
+}
+
 /// A model that answers.
+#[derive(Clone)]
 pub struct ServedModel {
     /// Its id in the configuration.
     pub id: Arc<str>,
@@ -46,6 +97,10 @@ pub struct ServedModel {
     pub context: u32,
     /// The `model_version` label.
     pub version: String,
+    /// What it is made of, for keys of stored answers; `None`: its answers are not kept.
+    pub epoch: Option<Epoch>,
+    /// An answer may only be kept under `epoch` if this still holds when the answer is complete.
+    pub era: Era,
     /// Within which its answers must be complete; `None`: whenever they are.
     pub deadline: Option<Duration>,
     /// Where its jobs go.
@@ -140,5 +195,27 @@ impl Engines for Engine {
 
     fn rules_fired(&self) -> Vec<(Arc<str>, u64)> {
         Self::rules_fired(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_era_ends_for_good() {
+        let first = Era::first();
+        let again = first.clone();
+        let second = first.next();
+        assert!(first.holds() && again.holds() && !second.holds());
+        second.begin();
+        assert!(!first.holds() && !again.holds() && second.holds());
+        // A change that was given up leaves no trace.
+        let _given_up = second.next();
+        let third = second.next();
+        assert!(second.holds() && !third.holds());
+        third.begin();
+        assert!(!first.holds() && !second.holds() && third.holds());
+        assert!(Era::first().holds(), "another engine");
     }
 }

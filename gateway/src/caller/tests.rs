@@ -1,7 +1,10 @@
 //! Keys in headers: who is let in, and that nothing shown holds a key.
 
 use super::*;
-use crate::config::{KeySource, Tenant};
+use crate::{
+    config::{KeySource, Tenant},
+    key::{Scope, Secret},
+};
 
 const SALT: [u8; 32] = [42; 32];
 
@@ -21,6 +24,13 @@ fn two() -> Access {
     ])
 }
 
+fn spaces(scope: Scope) -> Spaces {
+    Spaces {
+        secret: Secret::new([1; 32]),
+        scope,
+    }
+}
+
 fn credentials<'a>(authorization: Option<&'a str>, x_api_key: Option<&'a str>) -> Credentials<'a> {
     Credentials {
         authorization: authorization.map(str::as_bytes),
@@ -34,7 +44,7 @@ fn a_key_in_either_header_says_who_asks() {
     const NO_BEARER: &str =
         "`authorization` holds no bearer key: send `authorization: Bearer KEY`, or `x-api-key: KEY`";
     let long = "x".repeat(5_000);
-    let callers = Callers::new(&two(), SALT);
+    let callers = Callers::new(&two(), SALT, &spaces(Scope::Tenant));
     for (authorization, x_api_key, wanted) in [
         (Some("Bearer sk-one"), None, Ok("a")),
         (Some("bearer  sk-two "), None, Ok("a")),
@@ -69,7 +79,7 @@ fn a_key_in_either_header_says_who_asks() {
 
 #[test]
 fn bytes_that_are_no_text_are_no_key() {
-    let callers = Callers::new(&two(), SALT);
+    let callers = Callers::new(&two(), SALT, &spaces(Scope::Tenant));
     let credentials = Credentials {
         authorization: Some(b"Bearer \xff\x00"),
         x_api_key: None,
@@ -79,7 +89,7 @@ fn bytes_that_are_no_text_are_no_key() {
 
 #[test]
 fn where_no_key_is_needed_any_will_do() {
-    let callers = Callers::new(&Access::Anonymous { explicit: false }, SALT);
+    let callers = Callers::new(&Access::Anonymous { explicit: false }, SALT, &spaces(Scope::Tenant));
     for (authorization, x_api_key) in [
         (None, None),
         (Some("Bearer anything"), None),
@@ -100,7 +110,11 @@ fn among_many_keys_each_finds_its_own() {
         tenant(&n.to_string(), &keys, ModelSet::All)
     });
     for salt in [SALT, [0; 32], [255; 32]] {
-        let callers = Callers::new(&Access::Tenants(tenants.clone().collect()), salt);
+        let callers = Callers::new(
+            &Access::Tenants(tenants.clone().collect()),
+            salt,
+            &spaces(Scope::Tenant),
+        );
         for (n, key) in keys.iter().enumerate() {
             let caller = callers.admit(credentials(None, Some(key))).expect("a good key");
             assert_eq!(caller.tenant().map(|name| &**name), Some((n / 3).to_string().as_str()));
@@ -113,10 +127,42 @@ fn among_many_keys_each_finds_its_own() {
 
 #[test]
 fn nothing_that_is_shown_holds_a_key() {
-    let callers = Callers::new(&two(), SALT);
+    let callers = Callers::new(&two(), SALT, &spaces(Scope::Tenant));
     let shown = format!("{:?} {:?}", callers, credentials(Some("Bearer sk-one"), Some("sk-two")));
     assert!(!shown.contains("sk-"), "{shown}");
     assert!(!shown.contains("42"), "{shown}");
     let refused = callers.admit(credentials(None, Some("sk-secret"))).unwrap_err();
     assert!(!format!("{refused:?}").contains("secret"));
+}
+
+#[test]
+fn answers_are_shared_as_the_scope_says() {
+    let space = |scope, access: &Access, key: Option<&str>| {
+        let caller = Callers::new(access, SALT, &spaces(scope)).admit(credentials(None, key));
+        *caller.expect("a good key").space()
+    };
+    let keys = ["sk-one", "sk-two", "sk-three"];
+    // Which of the three share, by the first that they share with.
+    for (scope, wanted) in [
+        (Scope::Key, [0, 1, 2]),
+        (Scope::Tenant, [0, 0, 2]),
+        (Scope::Public, [0, 0, 0]),
+    ] {
+        let of = keys.map(|key| space(scope, &two(), Some(key)));
+        let firsts = of.map(|one| of.iter().position(|other| *other == one).expect("itself"));
+        assert_eq!(firsts, wanted, "{scope:?}");
+        // Another process and its salt find the same ones; a reload with fewer tenants too.
+        let again = Callers::new(&two(), [0; 32], &spaces(scope)).admit(credentials(None, Some("sk-three")));
+        assert_eq!(again.expect("a good key").space(), &of[2]);
+        let fewer = Access::Tenants(vec![tenant("b", &["sk-three"], ModelSet::All)]);
+        assert_eq!(space(scope, &fewer, Some("sk-three")), of[2]);
+    }
+    let anyone = Access::Anonymous { explicit: true };
+    let open = space(Scope::Tenant, &anyone, None);
+    assert_eq!(
+        space(Scope::Tenant, &anyone, Some("sk-one")),
+        open,
+        "keys are not looked at"
+    );
+    assert_ne!(open, space(Scope::Tenant, &two(), Some("sk-one")));
 }

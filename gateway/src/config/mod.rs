@@ -4,6 +4,7 @@
 //! Nothing here starts or listens. Invariant: a [`Config`] is complete, in range and free of contradictions; there is
 //! no special number in it that means "off", "none" or "choose yourself".
 
+mod cache;
 mod field;
 mod keys;
 mod machine;
@@ -27,6 +28,7 @@ use std::{
 pub use crate::log::Level;
 use zerohop_engine::RuleFile;
 
+pub use cache::{Buckets, Cache, CachePlace, CacheStore, HalfLife, Heat};
 pub use keys::KeyDigest;
 pub use machine::{Machine, Surroundings};
 pub use problem::{Place, Problem, Problems, Where};
@@ -45,6 +47,8 @@ pub struct Config {
     pub models: Vec<Model>,
     /// What in-process models share.
     pub engine: Engine,
+    /// Stored answers; `None`: none are kept.
+    pub cache: Option<Cache>,
     /// Rules for answers; `None`: none.
     pub safety: Option<Rules>,
     /// Buffers.
@@ -391,6 +395,7 @@ impl Config {
     #[must_use]
     pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
         let (one, two) = (&self.server, &other.server);
+        let stores = [self, other].map(|config| config.cache.as_ref().map(|cache| &cache.store));
         let parts = [
             ("server.listen", one.listen != two.listen),
             ("server.admin", one.admin != two.admin),
@@ -402,6 +407,7 @@ impl Config {
             ("server.memory", one.memory != two.memory),
             ("server.zero_copy", one.zero_copy != two.zero_copy),
             ("engine", self.engine != other.engine),
+            ("the store of cache.*", stores[0] != stores[1]),
             ("memory", self.memory != other.memory),
             ("logging.format", self.logging.format != other.logging.format),
             ("metrics", self.metrics != other.metrics),

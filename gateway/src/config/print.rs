@@ -5,8 +5,9 @@
 use serde::Serialize;
 
 use super::{
-    Access, Backend, Config, KeySource, Library, Model, ModelPath, ModelSet, Tenant, Workers,
-    parse::{FORMATS, HUGE_PAGES, LEVELS, PROVIDERS, ZERO_COPY},
+    Access, Backend, Buckets, Cache, CachePlace, Config, KeySource, Library, Model, ModelPath, ModelSet, Tenant,
+    Workers,
+    parse::{FORMATS, HALF_LIVES, HUGE_PAGES, LEVELS, POLICIES, PROVIDERS, SCOPES, ZERO_COPY},
     units::{show_duration, show_size},
 };
 
@@ -22,6 +23,7 @@ struct Root {
     server: Server,
     models: Vec<PrintedModel>,
     engine: Engine,
+    cache: PrintedCache,
     safety: Safety,
     tenants: Vec<PrintedTenant>,
     memory: Memory,
@@ -84,6 +86,42 @@ struct Engine {
     onnxruntime: String,
     cuda: String,
     huge_pages: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PrintedCache {
+    Off {
+        r#type: &'static str,
+    },
+    On {
+        r#type: &'static str,
+        size_mb: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        index_path: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data_path: Option<String>,
+        compaction: Compaction,
+        context_hash_version: u32,
+        policy: &'static str,
+        tools: bool,
+        scope: &'static str,
+        ttl: Option<String>,
+        buckets: AutoOr<u32>,
+        heat: PrintedHeat,
+    },
+}
+
+#[derive(Serialize)]
+struct Compaction {
+    enabled: bool,
+}
+
+#[derive(Serialize)]
+struct PrintedHeat {
+    decay: f32,
+    interval: String,
+    half_life: &'static str,
 }
 
 #[derive(Serialize)]
@@ -157,6 +195,7 @@ impl Root {
                 },
                 huge_pages: word(&HUGE_PAGES, config.engine.huge_pages),
             },
+            cache: PrintedCache::of(config.cache.as_ref()),
             safety: Safety {
                 constraints: Constraints {
                     enabled: config.safety.is_some(),
@@ -209,6 +248,45 @@ impl Server {
             },
             zero_copy: word(&ZERO_COPY, server.zero_copy),
             drain_timeout: show_duration(server.drain_timeout),
+        }
+    }
+}
+
+impl PrintedCache {
+    fn of(cache: Option<&Cache>) -> Self {
+        let Some(cache) = cache else {
+            return Self::Off { r#type: "off" };
+        };
+        let (store, heat) = (&cache.store, &cache.store.heat);
+        let (r#type, paths) = match &store.place {
+            CachePlace::Memory => ("memory", None),
+            CachePlace::Ssd { index, data } => ("ssd", Some((index, data))),
+        };
+        let (index_path, data_path) = paths
+            .map(|(index, data)| (index.display().to_string(), data.display().to_string()))
+            .unzip();
+        Self::On {
+            r#type,
+            size_mb: store.size_mb,
+            index_path,
+            data_path,
+            compaction: Compaction {
+                enabled: store.compaction,
+            },
+            context_hash_version: cache.hash_version,
+            policy: word(&POLICIES, cache.keeping.policy),
+            tools: cache.keeping.tools,
+            scope: word(&SCOPES, cache.scope),
+            ttl: cache.keeping.ttl.map(show_duration),
+            buckets: match store.buckets {
+                Buckets::Auto => AutoOr::Auto("auto"),
+                Buckets::Own(number) => AutoOr::Own(number),
+            },
+            heat: PrintedHeat {
+                decay: heat.decay,
+                interval: show_duration(heat.interval),
+                half_life: word(&HALF_LIVES, heat.half_life),
+            },
         }
     }
 }

@@ -9,12 +9,22 @@ use super::{
     problem::Problems,
 };
 
+/// The key of a field: its name, or the one in brackets behind it, where that is no name in Rust.
+macro_rules! key {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $key:ident) => {
+        stringify!($key)
+    };
+}
+
 /// Declares a section: its fields, then the keys that a later version gives a meaning to, each with the values (besides
 /// null) that may be written today.
 macro_rules! section {
     (
         $(#[$doc:meta])*
-        $name:ident { $($field:ident: $type:ty,)* }
+        $name:ident { $($field:ident $(($key:ident))?: $type:ty,)* }
         later { $($later:ident: [$($now:expr),*],)* }
     ) => {
         $(#[$doc])*
@@ -24,7 +34,7 @@ macro_rules! section {
         }
 
         impl $name {
-            const NAMES: &[&str] = &[$(stringify!($field),)*];
+            const NAMES: &[&str] = &[$(key!($field $($key)?),)*];
             const LATER: &[Later] = &[$(Later { name: stringify!($later), now: &[$($now),*] },)*];
         }
 
@@ -35,14 +45,14 @@ macro_rules! section {
                 #[allow(unused_mut, reason = "a section may have later keys only")]
                 let mut section = Self::default();
                 pairs::<Self>(node, key, problems, |entry, name, key, problems| match name {
-                    $(stringify!($field) => section.$field = field(entry, key, problems),)*
+                    $(key!($field $($key)?) => section.$field = field(entry, key, problems),)*
                     _ => no_field(entry, &key, Self::NAMES, Self::LATER, problems),
                 })?;
                 Some(section)
             }
 
             fn keys(key: &str, tell: &mut dyn FnMut(Known<'_>)) {
-                $(<$type>::keys(&join(key, stringify!($field)), tell);)*
+                $(<$type>::keys(&join(key, key!($field $($key)?)), tell);)*
                 for later in Self::LATER {
                     tell(Known { key: &join(key, later.name), later: true });
                 }
@@ -190,49 +200,46 @@ section! {
 }
 
 section! {
-    /// Stored answers: none today.
+    /// Stored answers.
     Cache {
+        kind(type): String,
+        size_mb: i128,
+        compression: String,
+        index_path: Option<String>,
+        data_path: Option<String>,
         local: CacheLocal,
-        compaction: Switch,
+        compaction: CacheCompaction,
+        context_hash_version: i128,
+        policy: String,
+        tools: bool,
+        scope: String,
+        ttl: Option<Amount>,
+        buckets: Amount,
         heat: CacheHeat,
     }
-    later {
-        type: [Now::Word("off")],
-        size_mb: [],
-        compression: [Now::Word("none")],
-        index_path: [],
-        data_path: [],
-        context_hash_version: [],
-        policy: [Now::Word("off")],
-        tools: [Now::Is(false)],
-        scope: [],
-        ttl: [],
-        buckets: [],
-        templates: [Now::EmptyList],
-    }
+    later { templates: [Now::EmptyList], }
 }
 
 section! {
     /// A folder for both files of the cache.
-    CacheLocal {}
-    later { path: [], }
+    CacheLocal { path: Option<String>, }
+    later {}
+}
+
+section! {
+    /// Room that is given back.
+    CacheCompaction { enabled: bool, }
+    later {}
 }
 
 section! {
     /// How fast an entry's heat falls.
-    CacheHeat {}
-    later {
-        decay: [],
-        interval: [],
-        half_life: [],
-        probation: [],
+    CacheHeat {
+        decay: Amount,
+        interval: Amount,
+        half_life: String,
     }
-}
-
-section! {
-    /// Something that is off today.
-    Switch {}
-    later { enabled: [Now::Is(false)], }
+    later { probation: [Now::Word("off"), Now::Word("auto")], }
 }
 
 section! {

@@ -12,10 +12,17 @@ use proptest::prelude::*;
 use zerohop_engine::{Allow, Rule, TextClass, TextSet, When};
 
 use super::{
-    Access, Backend, Config, KeyDigest, KeySource, Level, Library, LogFormat, Model, ModelPath, ModelSet, Onnx,
-    Problems, Provider, RequestMemory, Rules, Source, Surroundings, Tenant, Workers, ZeroCopy, field::Known, load,
-    parse::parse, raw,
+    Access, Backend, Buckets, Cache, CachePlace, CacheStore, Config, HalfLife, Heat, KeyDigest, KeySource, Level,
+    Library, LogFormat, Model, ModelPath, ModelSet, Onnx, Problems, Provider, RequestMemory, Rules, Source,
+    Surroundings, Tenant, Workers, ZeroCopy, field::Known, load, parse::parse, raw,
 };
+use crate::{
+    keep::{Keeping, Policy},
+    key::Scope,
+};
+
+#[path = "tests/cache.rs"]
+mod cache;
 
 /// Cases: `--- title`, the file, then `=>` and the answer.
 const BAD: &str = include_str!("tests/bad.txt");
@@ -166,6 +173,21 @@ engine:
   onnxruntime: auto
   cuda: auto
   huge_pages: auto
+cache:
+  type: memory
+  size_mb: 256
+  compaction:
+    enabled: true
+  context_hash_version: 1
+  policy: deterministic
+  tools: false
+  scope: tenant
+  ttl: null
+  buckets: auto
+  heat:
+    decay: 0.95
+    interval: 5s
+    half_life: adaptive
 safety:
   constraints:
     enabled: false
@@ -236,6 +258,30 @@ fn every_key_is_read() {
         Some(&*Path::new(FOLDER).join("models/b")),
         "any folder that is there"
     );
+    let cache = Cache {
+        store: CacheStore {
+            place: CachePlace::Ssd {
+                index: "/fast/cache_index.bin".into(),
+                data: "/etc/zerohop/cache/cache_data.parquet".into(),
+            },
+            size_mb: 1024,
+            compaction: false,
+            buckets: Buckets::Own(4096),
+            heat: Heat {
+                decay: 0.9,
+                interval: Duration::from_secs(10),
+                half_life: HalfLife::Literal,
+            },
+        },
+        keeping: Keeping {
+            policy: Policy::All,
+            tools: true,
+            ttl: Some(Duration::from_secs(12 * 3600)),
+        },
+        scope: Scope::Key,
+        hash_version: 3,
+    };
+    assert_eq!(config.cache, Some(cache));
     assert_eq!(config.memory.alignment, 128);
     assert_eq!(
         (config.logging.level, config.logging.format),
@@ -275,9 +321,9 @@ fn the_examples_hold_every_key() {
     let (full, later) = (said(FULL), said(LATER));
     raw::known_keys(&mut |Known { key, later: is_later }| match is_later {
         true => assert!(later.contains(key), "tests/later.yaml lacks {key}"),
-        // The shorthand for what FULL writes in full.
+        // Shorthands for what FULL writes in full.
         false => assert!(
-            full.contains(key) || key == "server.port" || key == "server.allow_anonymous",
+            full.contains(key) || ["server.port", "server.allow_anonymous", "cache.local.path"].contains(&key),
             "{key}"
         ),
     });
@@ -419,7 +465,9 @@ fn documents_that_unfold_without_end_are_refused() {
 fn what_is_printed_means_the_same() {
     let empty = "";
     let open = "server: {port: 80, allow_anonymous: true, workers: auto}\nmetrics: {prometheus: {enabled: false}}\n";
-    for text in [empty, open, FULL] {
+    let off = "cache: {type: off, size_mb: 7}\n";
+    let ssd = "cache: {type: ssd, local: {path: /var/lib/zerohop}, policy: off}\n";
+    for text in [empty, open, FULL, off, ssd] {
         let config = good(text);
         let printed = config.to_yaml();
         assert_eq!(good(&printed), config, "{printed}");

@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 
 use memchr::memchr_iter;
 
+use super::CacheControl;
 use crate::error::{ApiError, ErrorKind};
 
 mod target;
@@ -98,6 +99,7 @@ enum Known {
     Connection,
     Expect,
     ContentEncoding,
+    CacheControl,
     /// The first value counts.
     First(Field),
     /// A second one is refused, since two servers could choose differently.
@@ -119,10 +121,13 @@ fn known(name: &str) -> Option<Known> {
             ("content-type", Known::First(Field::ContentType)),
             ("x-request-id", Known::First(Field::RequestId)),
         ],
-        13 => &[(
-            "authorization",
-            Known::Single(Field::Authorization, "more than one authorization header"),
-        )],
+        13 => &[
+            (
+                "authorization",
+                Known::Single(Field::Authorization, "more than one authorization header"),
+            ),
+            ("cache-control", Known::CacheControl),
+        ],
         14 => &[("content-length", Known::ContentLength)],
         16 => &[("content-encoding", Known::ContentEncoding)],
         17 => &[
@@ -176,6 +181,8 @@ pub struct Head {
     pub framing: Framing,
     /// The client waits for `100 Continue` before it sends the body.
     pub expect_continue: bool,
+    /// What it says about stored answers.
+    pub cache_control: CacheControl,
     /// Length of the head in bytes, skipped empty lines included; the body starts here.
     pub len: usize,
     method_name: Span,
@@ -344,6 +351,7 @@ fn parse(bytes: &[u8]) -> Result<Head, ApiError> {
         keep_alive: !gathered.close && (version == Version::Http11 || gathered.keep_alive),
         framing,
         expect_continue: gathered.expect_continue(version)?,
+        cache_control: gathered.cache_control,
         len: bytes.len(),
         method_name: Span::of(name.as_bytes(), bytes),
         path: Span::of(target.path.as_bytes(), bytes),
@@ -372,6 +380,7 @@ struct Gathered {
     keep_alive: bool,
     expects: bool,
     expects_other: bool,
+    cache_control: CacheControl,
     fields: [Option<Span>; FIELDS],
 }
 
@@ -411,6 +420,7 @@ impl Gathered {
             Some(Known::Expect) if value.eq_ignore_ascii_case(b"100-continue") => self.expects = true,
             Some(Known::Expect) => self.expects_other = true,
             Some(Known::ContentEncoding) => check_content_encoding(value)?,
+            Some(Known::CacheControl) => self.cache_control.add(value),
             None => {}
         }
         Ok(())

@@ -5,12 +5,14 @@
 //! it was cut into pieces.
 
 pub mod body;
+pub mod cache_control;
 pub mod head;
 pub mod request_id;
 pub mod sse;
 pub mod write;
 
 pub use body::{BodyReader, Fed};
+pub use cache_control::CacheControl;
 pub use head::{Field, Framing, Head, HeadReader, Method, Parsed, Version};
 pub use request_id::{IdSource, RequestId};
 pub use sse::Chunk;

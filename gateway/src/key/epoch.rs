@@ -45,7 +45,7 @@ pub struct FilesError {
 /// A file that cannot be read; too many of them.
 pub fn files_digest(folder: &Path) -> Result<FilesDigest, FilesError> {
     let mut found = Vec::new();
-    collect(folder, String::new(), 0, &mut found)?;
+    collect(folder, "", 0, &mut found)?;
     found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     let mut all = blake3::Hasher::new();
     for (name, path) in found {
@@ -64,7 +64,7 @@ fn digest(path: &Path) -> io::Result<blake3::Hash> {
 }
 
 /// The files of a folder, with their names from the first one on.
-fn collect(folder: &Path, prefix: String, depth: usize, found: &mut Vec<(String, PathBuf)>) -> Result<(), FilesError> {
+fn collect(folder: &Path, prefix: &str, depth: usize, found: &mut Vec<(String, PathBuf)>) -> Result<(), FilesError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |error| FilesError { path, error }
@@ -86,7 +86,7 @@ fn collect(folder: &Path, prefix: String, depth: usize, found: &mut Vec<(String,
         // Links are followed: what is behind one is what is loaded.
         let about = std::fs::metadata(&path).map_err(failed(&path))?;
         if about.is_dir() {
-            collect(&path, format!("{name}/"), depth + 1, found)?;
+            collect(&path, &format!("{name}/"), depth + 1, found)?;
         } else if about.is_file() {
             found.push((name, path));
         }

@@ -149,6 +149,23 @@ impl Secret {
     }
 }
 
+/// Makes the name spaces of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spaces {
+    /// What they are derived with.
+    pub secret: Secret,
+    /// Who shares one.
+    pub scope: Scope,
+}
+
+impl Spaces {
+    /// That of a tenant (empty where nobody needs a key) and one of its keys, by its digest.
+    #[must_use]
+    pub fn of(&self, tenant: &str, key: &[u8]) -> Namespace {
+        Namespace::new(&self.secret, self.scope, tenant, key)
+    }
+}
+
 /// Whose answers a caller may see.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Namespace([u8; 32]);

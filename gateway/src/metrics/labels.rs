@@ -113,7 +113,7 @@ impl FinishedReason {
 }
 
 /// Every kind of error, in the order of its declaration.
-pub(super) const ERRORS: [ErrorKind; 15] = [
+pub(super) const ERRORS: [ErrorKind; 16] = [
     ErrorKind::InvalidRequest,
     ErrorKind::ContextLength,
     ErrorKind::Authentication,
@@ -128,6 +128,7 @@ pub(super) const ERRORS: [ErrorKind; 15] = [
     ErrorKind::QueueFull,
     ErrorKind::Unavailable,
     ErrorKind::Deadline,
+    ErrorKind::NotCached,
     ErrorKind::Internal,
 ];
 
@@ -149,6 +150,7 @@ pub fn error_name(kind: ErrorKind) -> &'static str {
         ErrorKind::QueueFull => "queue_full",
         ErrorKind::Unavailable => "unavailable",
         ErrorKind::Deadline => "deadline",
+        ErrorKind::NotCached => "not_cached",
         ErrorKind::Internal => "internal",
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     caller::{Callers, Credentials},
     config::{Access, Backend, KeyDigest, KeySource, ModelPath, ModelSet, Onnx, Provider, Tenant},
+    key::{Scope, Secret, Spaces},
 };
 
 fn model(id: &str, aliases: &[&str]) -> Model {
@@ -31,11 +32,15 @@ fn caller(models: ModelSet) -> Caller {
         keys: vec![KeyDigest::of(b"key")],
         models,
     };
+    let spaces = Spaces {
+        secret: Secret::new([0; 32]),
+        scope: Scope::Tenant,
+    };
     let credentials = Credentials {
         x_api_key: Some(b"key"),
         authorization: None,
     };
-    Callers::new(&Access::Tenants(vec![tenant]), [7; 32])
+    Callers::new(&Access::Tenants(vec![tenant]), [7; 32], &spaces)
         .admit(credentials)
         .expect("the key is good")
 }

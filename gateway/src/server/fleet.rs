@@ -16,9 +16,10 @@ use zerohop_engine::{
 use super::{StartError, threads::Workers};
 use crate::{
     config::{self, Backend, Config, Library, Machine, ModelPath, Onnx},
+    key::{Epoch, EpochParts, FilesDigest, files_digest},
     log::Log,
     metrics::ModelMetrics,
-    snapshot::{Engines, ServedModel},
+    snapshot::{Engines, Era, ServedModel},
 };
 
 /// A model and what it was made from.
@@ -27,6 +28,8 @@ struct Entry {
     served: Arc<ServedModel>,
     /// If it makes answers: safety rules are for these.
     engine: Option<Arc<Engine>>,
+    /// The contents of its folder when it was loaded; `None` where its answers are not kept.
+    files: Option<FilesDigest>,
 }
 
 /// All models.
@@ -67,19 +70,31 @@ impl Fleet {
         let mut entries = Vec::with_capacity(config.models.len());
         for model in &config.models {
             let kept = self.entries.iter().find(|entry| same_engine(&entry.config, model));
-            let (served, engine) = match kept {
-                Some(entry) => (renamed(&entry.served, model), entry.engine.clone()),
-                None => serve(&self.runtime, model, workers, log)?,
+            let (served, engine, files) = match kept {
+                Some(entry) => (renamed(&entry.served, model), entry.engine.clone(), entry.files),
+                None => {
+                    // Before it is loaded: a file that is changed meanwhile is rather found under no epoch than under a wrong one.
+                    let files = files(model, config);
+                    let (served, engine) = serve(&self.runtime, model, workers, log)?;
+                    // What is wrong with a model is better told by its loading.
+                    (served, engine, files?)
+                }
             };
             entries.push(Entry {
                 config: model.clone(),
                 served,
                 engine,
+                files,
             });
         }
         let rules = rules(config.safety.as_ref(), &entries, log)?;
+        for entry in &mut entries {
+            entry.served = in_epoch(&entry.served, epoch(entry, config));
+        }
         for (entry, rules) in entries.iter().zip(rules) {
             if let Some(engine) = &entry.engine {
+                // First, so that no answer under these rules is kept as one of the epoch before.
+                entry.served.era.begin();
                 engine.use_rules(rules);
             }
         }
@@ -182,6 +197,8 @@ fn serve(
             .map_or(0, |since| since.as_secs()),
         context: u32::try_from(context).unwrap_or(u32::MAX),
         version: wanted.version.as_deref().map_or(version, str::to_owned),
+        epoch: None,
+        era: Era::first(),
         deadline: wanted.deadline,
         engine,
         metrics: (0..workers.len()).map(|_| ModelMetrics::new()).collect(),
@@ -289,11 +306,44 @@ fn renamed(served: &Arc<ServedModel>, wanted: &config::Model) -> Arc<ServedModel
     }
     Arc::new(ServedModel {
         id: Arc::clone(&wanted.id),
-        created: served.created,
-        context: served.context,
         version: version.to_owned(),
         deadline: wanted.deadline,
-        engine: Arc::clone(&served.engine),
-        metrics: Arc::clone(&served.metrics),
+        ..ServedModel::clone(served)
     })
 }
+
+/// The contents of a model's folder, where answers are kept.
+fn files(model: &config::Model, config: &Config) -> Result<Option<FilesDigest>, StartError> {
+    let Backend::Onnx(onnx) = &model.backend;
+    let folder = folder(onnx)?;
+    if config.cache.is_none() || Kind::of(&folder) != Kind::Answers {
+        return Ok(None);
+    }
+    files_digest(&folder).map(Some).map_err(|error| failed(model, &error))
+}
+
+/// What the answers of a model depend on from now on.
+fn epoch(entry: &Entry, config: &Config) -> Option<Epoch> {
+    Some(Epoch::of(&EpochParts {
+        files: entry.files?,
+        context: entry.served.context,
+        rules: config.safety.as_ref().map(|rules| &*rules.file),
+        version: config.cache.as_ref()?.hash_version,
+    }))
+}
+
+/// The same model in this epoch, and in an era of its own if that is another one.
+fn in_epoch(served: &Arc<ServedModel>, epoch: Option<Epoch>) -> Arc<ServedModel> {
+    if served.epoch == epoch {
+        return Arc::clone(served);
+    }
+    Arc::new(ServedModel {
+        epoch,
+        era: served.era.next(),
+        ..ServedModel::clone(served)
+    })
+}
+
+#[cfg(test)]
+#[path = "fleet_tests.rs"]
+mod tests;

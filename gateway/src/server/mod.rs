@@ -14,6 +14,7 @@ use std::{
     fmt,
     io::Write,
     net::SocketAddr,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -35,7 +36,8 @@ use self::{
 use crate::{
     caller::Callers,
     cli::{IoChoice, ServeOptions},
-    config::{self, Access, Config, LogFormat, Machine},
+    config::{self, Access, CachePlace, Config, LogFormat, Machine},
+    key::{Scope, Secret, Spaces},
     log::{Format, Log, system_clock},
     metrics::{Common, ProcessGauges},
     resolve::Resolver,
@@ -92,6 +94,7 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
     log.info(format_args!("{}", memory_line(&config)));
     let cores = threads::cores(&config)?;
     let bound = listeners::bind(&config.server, cores.len())?;
+    let cache_secret = cache_secret(config.cache.as_ref())?;
     let loading = Arc::new(AtomicBool::new(true));
     let signals = signals(&loading).map_err(|error| StartError::new(format!("cannot handle signals: {error}")))?;
     let addresses = bound.addresses.clone();
@@ -102,6 +105,7 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
             ..config.clone()
         },
         Vec::new(),
+        &cache_secret,
     )?;
     let shared = Arc::new(Shared::new(&config, cores.len(), labels(&config), nothing));
     let workers = Workers::start(&choice, &cores, bound, &config, &shared, &log)?;
@@ -128,6 +132,7 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
         workers,
         fleet,
         log,
+        cache_secret,
         epoch: 0,
     };
     server.publish()?;
@@ -154,10 +159,19 @@ fn memory_line(config: &Config) -> String {
 }
 
 /// What the configuration and these models mean for requests.
-fn snapshot(epoch: u64, config: &Config, models: Vec<Arc<ServedModel>>) -> Result<Snapshot, StartError> {
+fn snapshot(
+    epoch: u64,
+    config: &Config,
+    models: Vec<Arc<ServedModel>>,
+    cache_secret: &Secret,
+) -> Result<Snapshot, StartError> {
+    let spaces = Spaces {
+        secret: cache_secret.clone(),
+        scope: config.cache.as_ref().map_or(Scope::Tenant, |cache| cache.scope),
+    };
     Ok(Snapshot {
         epoch,
-        callers: Callers::new(&config.access, secret()?),
+        callers: Callers::new(&config.access, secret()?, &spaces),
         resolver: Resolver::of(&config.models),
         models,
         strict: config.server.requests.strict,
@@ -172,6 +186,19 @@ fn labels(config: &Config) -> Common {
         region: metrics.region.as_deref().map(str::to_owned),
         start_time: system_clock().0,
     }
+}
+
+/// What the name spaces of stored answers are derived with: that of the cache's folder, or a new one where answers end with
+/// this process.
+fn cache_secret(cache: Option<&config::Cache>) -> Result<Secret, StartError> {
+    let fresh = secret()?;
+    let Some(CachePlace::Ssd { index, .. }) = cache.map(|cache| &cache.store.place) else {
+        return Ok(Secret::new(fresh));
+    };
+    let folder = index.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder)
+        .map_err(|error| StartError::new(format!("cache: {}: {error}", folder.display())))?;
+    Secret::of_folder(folder, fresh).map_err(|error| StartError::new(format!("cache: {error}")))
 }
 
 /// 32 random bytes from the kernel: the one place where chance enters the process.
@@ -225,6 +252,8 @@ struct Server {
     workers: Workers,
     fleet: Fleet,
     log: Log,
+    /// Of this process: a reload does not change it.
+    cache_secret: Secret,
     epoch: u64,
 }
 
@@ -232,7 +261,7 @@ impl Server {
     /// Makes the present configuration and fleet the snapshot that new requests begin with.
     fn publish(&mut self) -> Result<(), StartError> {
         self.epoch += 1;
-        let snapshot = snapshot(self.epoch, &self.config, self.fleet.models())?;
+        let snapshot = snapshot(self.epoch, &self.config, self.fleet.models(), &self.cache_secret)?;
         self.shared.publish(snapshot);
         // A worker that sleeps would keep the old snapshot, and with it models that nobody uses any more.
         self.workers.wake();

@@ -3,6 +3,7 @@
 //! Each section is read even when another one is wrong, so that all faults are told at once. Invariant: a
 //! [`Config`] comes out only if there is no fault at all.
 
+mod cache;
 mod models;
 mod rules;
 mod server;
@@ -43,6 +44,7 @@ pub(super) const ZERO_COPY: [(&str, ZeroCopy); 3] = [
 ];
 /// The words of `engine.huge_pages`.
 pub(super) const HUGE_PAGES: [(&str, bool); 2] = [("auto", true), ("off", false)];
+pub(super) use cache::{HALF_LIVES, POLICIES, SCOPES};
 pub(super) use models::PROVIDERS;
 pub(super) use rules::rules;
 
@@ -106,6 +108,7 @@ impl Reader<'_> {
             access,
             models,
             engine: self.engine(root.engine.section()),
+            cache: self.cache(root.cache.section()),
             safety: self.safety(root.safety.section()),
             memory: self.memory(root.memory.section()),
             logging: self.logging(root.logging.section()),

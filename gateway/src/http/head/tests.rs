@@ -31,6 +31,9 @@ fn show(bytes: &[u8], parsed: &Parsed) -> String {
     if head.expect_continue {
         line += " expect";
     }
+    if head.cache_control != CacheControl::default() {
+        line += &format!(" {:?}", head.cache_control);
+    }
     for field in [
         Field::Host,
         Field::ContentType,
@@ -130,6 +133,15 @@ fn acceptable_heads() {
             "Get /?q=1 1.1 keep Host=h",
         ),
         (b"GET http://h HTTP/1.0\r\n\r\n", "Get / 1.0 close Host=h"),
+        // What is said about stored answers, in several fields.
+        (
+            b"GET / HTTP/1.1\r\nhost: a\r\nCache-Control: No-Cache, max-age=9\r\nx: y\r\ncache-control:\tmax-age=5\r\n\r\n",
+            "Get / 1.1 keep CacheControl { no_store: false, no_cache: true, only_if_cached: false, max_age: Some(5) } Host=a",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nhost: a\r\ncache-control: max-age=soon, x=\"no-store\"\r\n\r\n",
+            "Get / 1.1 keep Host=a",
+        ),
         // Host.
         (b"GET / HTTP/1.1\r\nhost:\r\n\r\n", "Get / 1.1 keep Host="),
         (

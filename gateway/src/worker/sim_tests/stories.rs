@@ -19,10 +19,11 @@ use crate::{
     caller::Callers,
     clock::Clock,
     config::{Access, Config, KeyDigest, KeySource, Machine, Model, ModelSet, Tenant},
+    key::{Scope, Secret, Spaces},
     log::{Format, Level, Log, system_clock},
     metrics::{Common, ModelMetrics},
     resolve::Resolver,
-    snapshot::{Engines, ServedModel, Snapshot},
+    snapshot::{Engines, Era, ServedModel, Snapshot},
 };
 
 /// Virtual time between two steps of a story, in nanoseconds.
@@ -63,6 +64,8 @@ fn snapshot(config: &Config, engine: &Arc<Silent>) -> Snapshot {
             created: 0,
             context: 100,
             version: "sim".into(),
+            epoch: None,
+            era: Era::first(),
             deadline: model.deadline,
             engine: Arc::clone(engine) as Arc<dyn Engines>,
             metrics: Arc::new([ModelMetrics::new()]),
@@ -70,7 +73,14 @@ fn snapshot(config: &Config, engine: &Arc<Silent>) -> Snapshot {
     });
     Snapshot {
         epoch: 1,
-        callers: Callers::new(&config.access, [0; 32]),
+        callers: Callers::new(
+            &config.access,
+            [0; 32],
+            &Spaces {
+                secret: Secret::new([0; 32]),
+                scope: Scope::Tenant,
+            },
+        ),
         resolver: Resolver::of(&config.models),
         models: models.collect(),
         strict: false,

@@ -24,9 +24,10 @@ use super::{
 use crate::{
     caller::Callers,
     config::Config,
+    key::{Scope, Secret, Spaces},
     metrics::ModelMetrics,
     resolve::Resolver,
-    snapshot::{Engines, ServedModel, Snapshot},
+    snapshot::{Engines, Era, ServedModel, Snapshot},
 };
 
 fn served(model: &'static str, engine: &Arc<Scripted>, workers: usize) -> Arc<ServedModel> {
@@ -35,6 +36,8 @@ fn served(model: &'static str, engine: &Arc<Scripted>, workers: usize) -> Arc<Se
         created: 0,
         context: 100,
         version: "sim".into(),
+        epoch: None,
+        era: Era::first(),
         deadline: None,
         engine: Arc::clone(engine) as Arc<dyn Engines>,
         metrics: (0..workers).map(|_| ModelMetrics::new()).collect(),
@@ -44,7 +47,14 @@ fn served(model: &'static str, engine: &Arc<Scripted>, workers: usize) -> Arc<Se
 pub(super) fn snapshot(epoch: u64, config: &Config, strict: bool, models: Vec<Arc<ServedModel>>) -> Snapshot {
     Snapshot {
         epoch,
-        callers: Callers::new(&config.access, [0; 32]),
+        callers: Callers::new(
+            &config.access,
+            [0; 32],
+            &Spaces {
+                secret: Secret::new([0; 32]),
+                scope: Scope::Tenant,
+            },
+        ),
         resolver: Resolver::of(&config.models),
         models,
         strict,
