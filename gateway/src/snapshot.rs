@@ -12,11 +12,13 @@ use std::{
     time::Duration,
 };
 
+use zerohop_cache::ModelNumber;
 use zerohop_engine::{EncoderEngine, Engine, Stats, Submit};
 
 use crate::{
     caller::Callers,
     clock::nanos,
+    keep::Keeping,
     key::Epoch,
     metrics::{EngineGauges, ModelMetrics, ModelScrape},
     resolve::{ModelIndex, Resolver},
@@ -32,6 +34,8 @@ pub struct Snapshot {
     pub resolver: Resolver,
     /// In the order of the configuration, which is that of [`Resolver`].
     pub models: Vec<Arc<ServedModel>>,
+    /// What answers are kept; `None`: none are.
+    pub kept: Option<Kept>,
     /// Refuse unknown fields as the vendors do.
     pub strict: bool,
 }
@@ -42,6 +46,14 @@ impl Snapshot {
     pub fn model(&self, index: ModelIndex) -> &Arc<ServedModel> {
         &self.models[index.get()]
     }
+}
+
+/// How answers are kept while a snapshot is in force.
+pub struct Kept {
+    /// Which ones, and for how long.
+    pub keeping: Keeping,
+    /// The models' numbers in the cache, by [`ModelIndex`]; `None` where a cache has no more numbers.
+    pub numbers: Vec<Option<ModelNumber>>,
 }
 
 /// From one change of what an engine's answers depend on to the next.

@@ -117,6 +117,14 @@ impl Settings {
         named.map_or_else(binary, |(_, path)| PathBuf::from(path))
     }
 
+    /// The same without stored answers, unless it says something of them: each answer is to be made for its test.
+    fn with_own_answers(&self) -> Self {
+        match self.value.get("cache") {
+            None => self.clone().with("/cache/type", "off"),
+            Some(_) => self.clone(),
+        }
+    }
+
     /// As a file has it. JSON is YAML.
     #[must_use]
     pub fn text(&self) -> String {
@@ -160,7 +168,7 @@ impl Gateway {
         {
             settings = settings.with("/server/zero_copy", zero_copy.to_string_lossy());
         }
-        let config = scratch.write("zerohop.yaml", settings.text())?;
+        let config = scratch.write("zerohop.yaml", settings.with_own_answers().text())?;
         let child = serve(&settings, &config, &scratch)?.spawn().map_err(|error| {
             let program = settings.binary();
             io::Error::new(error.kind(), format!("{}: {error}", program.display()))
@@ -203,7 +211,7 @@ impl Gateway {
         let settings = settings
             .clone()
             .with("/server/listen", json!([self.address().to_string()]));
-        self.rewrite_raw(&settings.text());
+        self.rewrite_raw(&settings.with_own_answers().text());
     }
 
     /// Replaces its configuration file by this text.

@@ -6,6 +6,7 @@
 mod ask;
 mod bad_input;
 mod batch;
+mod cached;
 mod cancel;
 mod command_line;
 mod completions;

@@ -42,6 +42,7 @@ enum Order {
     Put(Box<Answer>),
     Purge(Filter, Sender<usize>),
     Pin(Filter, bool, Sender<usize>),
+    Stop,
 }
 
 /// A cache.
@@ -139,9 +140,12 @@ impl Cache {
 }
 
 impl Drop for Cache {
-    /// Waits until the writer has done what was asked for. Workers with a [`Putter`] must be gone.
+    /// Waits until the writer has done what was asked for before.
     fn drop(&mut self) {
-        self.orders = None;
+        if let Some(orders) = self.orders.take() {
+            // A writer that is gone already needs no order.
+            let _sent = orders.send(Order::Stop);
+        }
         if let Some(writer) = self.writer.take() {
             // A writer that panicked has nothing more to say.
             let _ended = writer.join();
@@ -169,7 +173,7 @@ fn seconds() -> (u64, u32) {
     (since.as_secs(), since.subsec_nanos())
 }
 
-/// The writer's thread: does what it is asked for until nobody can ask any more.
+/// The writer's thread: does what it is asked for until it is told to stop, or nobody can ask any more.
 fn write(store: &mut Store, shared: &Shared, inbox: &Receiver<Order>) {
     loop {
         let order = match inbox.recv_timeout(LOOK) {
@@ -188,6 +192,7 @@ fn write(store: &mut Store, shared: &Shared, inbox: &Receiver<Order>) {
             // Whoever asked may have gone.
             Order::Purge(filter, answer) => drop(answer.send(store.purge(&filter))),
             Order::Pin(filter, pinned, answer) => drop(answer.send(store.pin(&filter, pinned))),
+            Order::Stop => return,
         }
     }
 }

@@ -25,8 +25,6 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Answers given from the cache.
-    hits,
     /// Answers put.
     puts,
     /// Answers not taken: the writer is behind.
@@ -43,8 +41,6 @@ counts! {
     evicted_bucket,
     /// Evicted because the size bound was reached.
     evicted_size,
-    /// Removed since they had expired.
-    expired,
     /// Removed by the operator.
     purged,
     /// Pinned now.

@@ -5,7 +5,7 @@
 
 use std::{
     hash::{BuildHasherDefault, Hasher},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use crate::{
@@ -123,7 +123,6 @@ impl Reader {
 
     /// Counts a hit and warms the entry.
     pub fn hit(&self, found: &Found, now: Now) {
-        self.shared.counts.hits.fetch_add(1, Ordering::Relaxed);
         if let Some(slot) = self.shared.slots.get(found.entry.id) {
             slot.hit(&self.shared.decay, now.tick);
         }

@@ -3,6 +3,7 @@
 //! Nothing here decides anything, and no label comes from a client. Invariant: counting takes no lock and no
 //! allocation; each [`WorkerMetrics`] has one writer.
 
+mod cache;
 mod cell;
 mod labels;
 mod masks;
@@ -11,12 +12,14 @@ mod render;
 mod text;
 mod vllm;
 
+pub use cache::CacheOutcome;
 pub use cell::{Counter, Gauge, Histogram};
 pub use labels::{FinishedReason, Route, dialect_name, error_name};
 pub use process::ProcessGauges;
 pub use render::{CONTENT_TYPE, Common, ModelScrape, Scrape, render};
 
 use crate::{api::Dialect, error::ErrorKind};
+use cache::CACHE_OUTCOMES;
 use labels::{CLASSES, DIALECTS, ERRORS, class};
 use zerohop_ring::IoStats;
 
@@ -150,6 +153,7 @@ pub struct WorkerMetrics {
     pub client_gone: Counter,
     /// Fields of request bodies that nobody knows and that were ignored.
     pub unknown_fields: Counter,
+    cache: [Counter; CACHE_OUTCOMES.len()],
     /// Connections accepted.
     pub connections_accepted: Counter,
     /// Connections refused since all places were taken.
@@ -228,6 +232,7 @@ impl WorkerMetrics {
             errors: [const { Counter::new() }; ERRORS.len()],
             client_gone: Counter::default(),
             unknown_fields: Counter::default(),
+            cache: [const { Counter::new() }; CACHE_OUTCOMES.len()],
             connections_accepted: Counter::default(),
             connections_refused: Counter::default(),
             connections_open: Gauge::default(),
@@ -242,6 +247,11 @@ impl WorkerMetrics {
     /// Counts a request that was answered with this status (499 if the client left before there was one).
     pub fn request(&self, route: Route, dialect: Option<Dialect>, status: u16) {
         self.requests[request_cell(route, dialect, class(status))].increment();
+    }
+
+    /// Counts what the cache of answers was to a request.
+    pub fn cached(&self, outcome: CacheOutcome) {
+        self.cache[outcome as usize].increment();
     }
 
     /// Counts an error that a client was told of.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{
     EngineGauges, FIRST_TOKEN, Histogram, IoCounters, ModelMetrics, PARSE, PER_TOKEN, ProcessGauges, QUEUE, Route,
-    TOTAL, WorkerMetrics,
+    TOTAL, WorkerMetrics, cache,
     cell::{Counter, Merged},
     labels::{CLASSES, DIALECTS, ERRORS, dialect_name, error_name},
     masks, request_cell,
@@ -45,6 +45,8 @@ pub struct Scrape<'a> {
     pub memory_limit: u64,
     /// Lines that the log lost, see [`crate::log::Log::dropped`].
     pub log_lines_dropped: u64,
+    /// Stored answers, if any are kept.
+    pub cache: Option<zerohop_cache::Stats>,
 }
 
 /// A model and its engine.
@@ -69,6 +71,7 @@ pub fn render(scrape: &Scrape<'_>, out: &mut Vec<u8>) {
     let mut text = Text::new(out, &common);
     process(&mut text, scrape);
     requests(&mut text, scrape.workers);
+    cache::render(&mut text, scrape.workers, scrape.cache);
     connections(&mut text, scrape.workers);
     rings(&mut text, scrape.workers);
     engines(&mut text, scrape.models);

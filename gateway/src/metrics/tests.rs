@@ -252,10 +252,26 @@ fn document(region: Option<&str>) -> String {
         },
         memory_limit: 1 << 30,
         log_lines_dropped: 11,
+        cache: Some(cache()),
     };
     let mut out = Vec::new();
     render(&scrape, &mut out);
     String::from_utf8(out).expect("text")
+}
+
+fn cache() -> zerohop_cache::Stats {
+    zerohop_cache::Stats {
+        entries: 21,
+        bytes: 22,
+        pinned: 23,
+        waiting_bytes: 24,
+        puts: 25,
+        puts_refused: 26,
+        puts_too_large: 27,
+        evicted_bucket: 28,
+        evicted_size: 29,
+        purged: 30,
+    }
 }
 
 #[test]
@@ -430,6 +446,17 @@ fn counted_values_are_shown() {
         (r#"zerohop_build_info{version="0.1.0""#, 1.0),
         ("zerohop_workers{", 2.0),
         ("zerohop_log_lines_dropped_total{", 11.0),
+        (r#"zerohop_cache_requests_total{result="hit""#, 0.0),
+        ("zerohop_cache_entries{", 21.0),
+        ("zerohop_cache_bytes{", 22.0),
+        ("zerohop_cache_pinned{", 23.0),
+        ("zerohop_cache_waiting_bytes{", 24.0),
+        (r#"zerohop_cache_puts_total{result="kept""#, 25.0),
+        (r#"zerohop_cache_puts_total{result="writer_behind""#, 26.0),
+        (r#"zerohop_cache_puts_total{result="too_large""#, 27.0),
+        (r#"zerohop_cache_removed_total{reason="bucket_full""#, 28.0),
+        (r#"zerohop_cache_removed_total{reason="size""#, 29.0),
+        (r#"zerohop_cache_removed_total{reason="purged""#, 30.0),
         ("process_resident_memory_bytes{", 1_099_511_627_776.0),
         ("process_threads{", 9.0),
         ("process_start_time_seconds{", 1_700_000_000.0),

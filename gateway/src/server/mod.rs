@@ -5,6 +5,7 @@
 //! nothing that was started is left running.
 
 mod fleet;
+mod keeping;
 mod listeners;
 mod run;
 mod signals;
@@ -23,6 +24,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, after, never, select};
+use zerohop_cache::Cache;
 use zerohop_ring::{Backend, Choice};
 
 pub(crate) use self::fleet::runtime;
@@ -95,6 +97,7 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
     let cores = threads::cores(&config)?;
     let bound = listeners::bind(&config.server, cores.len())?;
     let cache_secret = cache_secret(config.cache.as_ref())?;
+    let cache = keeping::open(config.cache.as_ref())?;
     let loading = Arc::new(AtomicBool::new(true));
     let signals = signals(&loading).map_err(|error| StartError::new(format!("cannot handle signals: {error}")))?;
     let addresses = bound.addresses.clone();
@@ -105,9 +108,11 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
             ..config.clone()
         },
         Vec::new(),
+        None,
         &cache_secret,
     )?;
-    let shared = Arc::new(Shared::new(&config, cores.len(), labels(&config), nothing));
+    let shared = Shared::new(&config, cores.len(), labels(&config), nothing);
+    let shared = Arc::new(shared.with_cache(cache.clone()));
     let workers = Workers::start(&choice, &cores, bound, &config, &shared, &log)?;
     if let Some(bytes) = ProcessGauges::read().resident_bytes {
         log.info(format_args!(
@@ -132,6 +137,7 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
         workers,
         fleet,
         log,
+        cache,
         cache_secret,
         epoch: 0,
     };
@@ -163,6 +169,7 @@ fn snapshot(
     epoch: u64,
     config: &Config,
     models: Vec<Arc<ServedModel>>,
+    cache: Option<&Cache>,
     cache_secret: &Secret,
 ) -> Result<Snapshot, StartError> {
     let spaces = Spaces {
@@ -173,6 +180,9 @@ fn snapshot(
         epoch,
         callers: Callers::new(&config.access, secret()?, &spaces),
         resolver: Resolver::of(&config.models),
+        kept: cache
+            .zip(config.cache.as_ref())
+            .map(|(cache, wanted)| keeping::kept(cache, wanted, &models)),
         models,
         strict: config.server.requests.strict,
     })
@@ -252,6 +262,8 @@ struct Server {
     workers: Workers,
     fleet: Fleet,
     log: Log,
+    /// Where answers are kept, if they are.
+    cache: Option<Arc<Cache>>,
     /// Of this process: a reload does not change it.
     cache_secret: Secret,
     epoch: u64,
@@ -261,7 +273,13 @@ impl Server {
     /// Makes the present configuration and fleet the snapshot that new requests begin with.
     fn publish(&mut self) -> Result<(), StartError> {
         self.epoch += 1;
-        let snapshot = snapshot(self.epoch, &self.config, self.fleet.models(), &self.cache_secret)?;
+        let snapshot = snapshot(
+            self.epoch,
+            &self.config,
+            self.fleet.models(),
+            self.cache.as_deref(),
+            &self.cache_secret,
+        )?;
         self.shared.publish(snapshot);
         // A worker that sleeps would keep the old snapshot, and with it models that nobody uses any more.
         self.workers.wake();

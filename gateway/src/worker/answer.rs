@@ -5,14 +5,17 @@
 
 mod completions;
 mod embeddings;
+mod stored;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use zerohop_engine::{Form, Job, JobKind, Rejected};
 use zerohop_ring::ConnId;
 
+use self::stored::{Asked, Stored, circumstances};
 use super::{
     answering::{Answering, Pending, Told, generate, kinds},
+    kept::Keeper,
     local::{Local, Phase},
     record::{Generation, Record},
     routes::{self, Route, Surface},
@@ -22,12 +25,13 @@ use crate::{
     api::{self, Asks, ChatRequest, Dialect, Ignored, Places, Scratch},
     caller::{Caller, Credentials},
     error::{ApiError, ErrorKind},
-    http::{Field, Head, Method, PreparedFields, Version, write},
+    http::{CacheControl, Field, Head, Method, PreparedFields, Version, write},
     metrics,
     reply::{
         Connection, Reply, ReplyMeta,
         models::{self, ModelCard, Page},
     },
+    resolve::ModelIndex,
     snapshot::{ServedModel, Snapshot},
 };
 
@@ -36,7 +40,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// What is asked for, with what of the head is needed once the body is there.
 enum Operation {
-    Chat(Dialect, Admitted),
+    Chat(Dialect, Admitted, CacheControl),
     Count(Admitted),
     Completions(Admitted),
     Embed(Admitted),
@@ -132,7 +136,7 @@ impl Call {
             Ok(Operation::Metrics) => request.metrics(out, local),
             Ok(Operation::Models(by, dialect, query)) => request.models(&by, dialect, &query, out, local),
             Ok(Operation::Model(by, dialect, id)) => request.model(&by, dialect, &id, out, local),
-            Ok(Operation::Chat(dialect, by)) => request.chat(dialect, &by, body, conn, out, local),
+            Ok(Operation::Chat(dialect, by, said)) => request.chat((dialect, said), &by, body, conn, out, local),
             Ok(Operation::Count(by)) => request.count(&by, body, conn, out, local),
             Ok(Operation::Completions(by)) => request.completions(&by, body, conn, out, local),
             Ok(Operation::Embed(by)) => request.embeddings(&by, body, conn, out, local),
@@ -228,8 +232,8 @@ fn operation(
         Route::Ready => Operation::Ready,
         Route::Metrics if local.has_metrics() => Operation::Metrics,
         Route::Metrics => return Err(ApiError::new(ErrorKind::NotFound, "no such path")),
-        Route::Messages => Operation::Chat(Dialect::Anthropic, admit()?),
-        Route::ChatCompletions => Operation::Chat(Dialect::OpenAi, admit()?),
+        Route::Messages => Operation::Chat(Dialect::Anthropic, admit()?, head.cache_control),
+        Route::ChatCompletions => Operation::Chat(Dialect::OpenAi, admit()?, head.cache_control),
         Route::CountTokens => Operation::Count(admit()?),
         Route::Completions => Operation::Completions(admit()?),
         Route::Embeddings => Operation::Embed(admit()?),
@@ -309,20 +313,39 @@ impl Request {
     /// A prompt to be answered.
     fn chat(
         mut self,
-        dialect: Dialect,
+        (dialect, said): (Dialect, CacheControl),
         by: &Admitted,
         body: &[u8],
         conn: ConnId,
         out: &mut Vec<u8>,
         local: &mut Local,
     ) -> Outcome {
+        let circumstances = circumstances(by, dialect, said);
+        if let Some(circumstances) = &circumstances
+            && let Some(progress) = self.recall(circumstances, by, body, out, local)
+        {
+            return self.given(progress, out, local);
+        }
         let read = self.read(by, local, |scratch, strict| match dialect {
             Dialect::Anthropic => api::anthropic::messages(body, scratch, strict),
             Dialect::OpenAi => api::openai::chat(body, scratch, strict),
         });
-        let (request, model) = match read {
+        let (request, index, ignored) = match read {
             Ok(read) => read,
             Err(error) => return self.refuse(&error, out, local),
+        };
+        let model = Arc::clone(by.snapshot.model(index));
+        let asked = Asked {
+            said,
+            body,
+            request: &request,
+            index,
+            ignored: &ignored,
+        };
+        let (keyed, note) = match self.stored(circumstances, by, &asked, out, local) {
+            Stored::Given(progress) => return self.given(progress, out, local),
+            Stored::Refused(error) => return self.refuse(&error, out, local),
+            Stored::None(keyed, note) => (keyed, note),
         };
         let meta = self.meta(&request, &model, local);
         if request.extras.as_ref().is_some_and(|extras| extras.form != Form::Free) {
@@ -330,17 +353,24 @@ impl Request {
         }
         let generate = generate(request, local);
         let kinds = kinds(JobKind::Generate(Box::new(generate)), meta.choices);
-        self.submit(kinds, conn, Told::Chat(Reply::new(meta)), &model, out, local)
+        let mut reply = Reply::new(meta);
+        let keeper = keyed.and_then(|keyed| Keeper::new(&reply, keyed, Arc::clone(&model), local));
+        reply.tell(note);
+        match self.submit(kinds, conn, Told::Chat(reply), &model, out, local) {
+            Outcome::Waiting(answering) => Outcome::Waiting(Box::new(answering.kept_by(keeper))),
+            written => written,
+        }
     }
 
     fn count(mut self, by: &Admitted, body: &[u8], conn: ConnId, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
         let read = self.read(by, local, |scratch, strict| {
             api::anthropic::count_tokens(body, scratch, strict)
         });
-        let (request, model) = match read {
+        let (request, index, _) = match read {
             Ok(read) => read,
             Err(error) => return self.refuse(&error, out, local),
         };
+        let model = Arc::clone(by.snapshot.model(index));
         let meta = self.plain_meta(&request.model, &model, local);
         let kinds = vec![JobKind::Count(request.conversation)];
         self.submit(kinds, conn, Told::Chat(Reply::new(meta)), &model, out, local)
@@ -352,24 +382,24 @@ impl Request {
         by: &Admitted,
         local: &mut Local,
         parse: impl FnOnce(&mut Scratch, bool) -> Result<(T, Ignored), ApiError>,
-    ) -> Result<(T, Arc<ServedModel>), ApiError> {
+    ) -> Result<(T, ModelIndex, Ignored), ApiError> {
         self.record.tenant = by.caller.tenant().cloned();
         let begun = local.clock();
         let parsed = local.parse(by.snapshot.strict, parse);
         self.record.parse = Some(local.clock().saturating_sub(begun));
-        let request = parsed?;
+        let (request, ignored) = parsed?;
         self.record.streamed = request.streams();
-        let model = self.resolve(request.model(), by, local)?;
-        Ok((request, model))
+        let index = self.resolve(request.model(), by, local)?;
+        Ok((request, index, ignored))
     }
 
     /// The model that answers to this name.
-    fn resolve(&mut self, name: &str, by: &Admitted, local: &Local) -> Result<Arc<ServedModel>, ApiError> {
+    fn resolve(&mut self, name: &str, by: &Admitted, local: &Local) -> Result<ModelIndex, ApiError> {
         let resolved = by.snapshot.resolver.resolve(name, &by.caller);
         let index = resolved.map_err(|error| reworded(error, self.dialect, name))?;
         let model = Arc::clone(by.snapshot.model(index));
-        self.record.generation = Some(Generation::new(Arc::clone(&model), local.worker(), local.clock()));
-        Ok(model)
+        self.record.generation = Some(Generation::new(model, local.worker(), local.clock()));
+        Ok(index)
     }
 
     /// Of a request that is answered by one document.

@@ -5,7 +5,7 @@
 
 use zerohop_engine::{Echo, Event, Generate, JobHandle, JobKind, Mail, Prompt, Sampling, Ticket};
 
-use super::{local::Local, record::Record};
+use super::{kept::Keeper, local::Local, record::Record};
 use crate::{
     access::Outcome as Ended,
     api::ChatRequest,
@@ -18,6 +18,8 @@ use crate::{
 pub(crate) struct Answering {
     jobs: Vec<Pending>,
     reply: Told,
+    /// Keeps the answer, where it may be kept.
+    keeper: Option<Box<Keeper>>,
     /// Holds the model too, so that its engine lives as long as the request, whatever a reload does.
     record: Record,
 }
@@ -87,7 +89,18 @@ impl Pending {
 
 impl Answering {
     pub(super) fn new(jobs: Vec<Pending>, reply: Told, record: Record) -> Self {
-        Self { jobs, reply, record }
+        Self {
+            jobs,
+            reply,
+            keeper: None,
+            record,
+        }
+    }
+
+    /// The same, with somebody who keeps the answer.
+    pub(super) fn kept_by(mut self, keeper: Option<Keeper>) -> Self {
+        self.keeper = keeper.map(Box::new);
+        self
     }
 
     /// The tickets of the jobs that are not over.
@@ -119,6 +132,9 @@ impl Answering {
             Told::Chat(reply) => reply.on(choice, event, ids, date, out),
             Told::Completion(reply) => reply.on(choice, event, date, out),
         };
+        if let (Some(keeper), Told::Chat(reply)) = (&mut self.keeper, &self.reply) {
+            keeper.event(mail, reply, local);
+        }
         self.record.bytes_out += (out.len() - before) as u64;
         let reusable = match progress {
             Progress::More => return None,
@@ -144,7 +160,8 @@ impl Answering {
     pub(crate) fn held(&self) -> usize {
         let each = self.record.generation.as_ref().map_or(1, |it| it.answers_each);
         let copies = each.min(self.jobs.len());
-        size_of::<Self>() + self.record.bytes_in as usize * copies + self.reply.held()
+        let kept = self.keeper.as_ref().map_or(0, |keeper| keeper.held());
+        size_of::<Self>() + self.record.bytes_in as usize * copies + self.reply.held() + kept
     }
 
     /// Whether its reply will take so much memory that it is refused when memory is short.

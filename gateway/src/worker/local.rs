@@ -15,11 +15,13 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use zerohop_cache::{Answer, Cache};
 use zerohop_engine::Ticket;
 use zerohop_ring::{ConnId, IoStats, ListenerId, Nanos};
 
 use super::{
     budget::{Budget, Pot},
+    kept::Answers,
     record::Record,
     routes::Route,
 };
@@ -81,6 +83,8 @@ pub struct Shared {
     prepared: PreparedReplies,
     labels: metrics::Common,
     prometheus: bool,
+    /// Where answers are kept, if they are.
+    cache: Option<Arc<Cache>>,
 }
 
 /// Replies that never change.
@@ -113,7 +117,15 @@ impl Shared {
             prepared: PreparedReplies::new(),
             labels,
             prometheus: config.metrics.prometheus,
+            cache: None,
         }
+    }
+
+    /// The same, with a place where answers are kept.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Option<Arc<Cache>>) -> Self {
+        self.cache = cache;
+        self
     }
 
     /// Puts a new snapshot in force.
@@ -193,6 +205,7 @@ pub struct Local {
     clock: Clock,
     ids: IdSource,
     scratch: Scratch,
+    answers: Option<Answers>,
     date: HttpDate,
     now: Nanos,
     unix_time: (u64, u32),
@@ -213,6 +226,7 @@ impl Local {
             metrics: Arc::clone(&shared.workers[worker]),
             budget: Budget::new(Arc::clone(&shared.memory)),
             with_kernel: 0,
+            answers: shared.cache.as_deref().and_then(Answers::new),
             shared,
             access: AccessLog::new(log.clone()),
             log,
@@ -395,15 +409,45 @@ impl Local {
         self.ids.bits().0
     }
 
+    /// From 0 to 1, by chance.
+    pub(crate) fn chance(&mut self) -> f64 {
+        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// The time and the chance by which a stored answer is judged.
+    pub(super) fn cache_clock(&mut self) -> super::kept::Clock {
+        super::kept::Clock {
+            unix: self.unix_time,
+            draw: self.chance(),
+        }
+    }
+
+    /// Stored answers, if there are any.
+    pub(super) fn answers(&mut self) -> Option<&mut Answers> {
+        self.answers.as_mut()
+    }
+
+    /// Stored answers, with the scratch memory that a body is read with.
+    pub(super) fn answers_and_scratch(&mut self) -> Option<(&mut Answers, &mut Scratch)> {
+        Some((self.answers.as_mut()?, &mut self.scratch))
+    }
+
+    /// Hands an answer to the cache.
+    pub(super) fn keep(&self, answer: Answer) {
+        if let Some(answers) = &self.answers {
+            answers.put(answer);
+        }
+    }
+
     /// Parses with the worker's scratch memory, and counts what was ignored.
     pub(crate) fn parse<T>(
         &mut self,
         strict: bool,
         parse: impl FnOnce(&mut Scratch, bool) -> Result<(T, Ignored), ApiError>,
-    ) -> Result<T, ApiError> {
+    ) -> Result<(T, Ignored), ApiError> {
         let (request, ignored) = parse(&mut self.scratch, strict)?;
         self.metrics.unknown_fields.add(u64::from(ignored.count));
-        Ok(request)
+        Ok((request, ignored))
     }
 
     /// The record of a request whose head was just read.
@@ -476,6 +520,7 @@ impl Local {
                 process: ProcessGauges::read(),
                 memory_limit: self.shared.memory.limit(),
                 log_lines_dropped: self.log.dropped(),
+                cache: self.shared.cache.as_deref().map(Cache::stats),
             },
             out,
         );

@@ -10,6 +10,7 @@ mod answer;
 mod answering;
 mod budget;
 mod conn;
+mod kept;
 mod local;
 mod record;
 mod routes;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use zerohop_engine::{Event, Finish, Mail};
+use zerohop_engine::{Event, Finish, Mail, Usage};
 
 use crate::{
     access::{self, Outcome, Times},
@@ -88,6 +88,12 @@ impl Generation {
             output_tokens: 0,
             finished: 0,
         }
+    }
+
+    /// A stored answer was given, which took this many tokens once: the model's own counters count only what it does.
+    pub(crate) fn replayed(&mut self, usage: Usage) {
+        self.input_tokens = usage.input_tokens;
+        self.output_tokens = usage.output_tokens;
     }
 
     fn cells(&self) -> &ModelMetrics {

@@ -2,6 +2,8 @@
 //!
 //! Invariant: answer `i` of the reply belongs to prompt `i / n`, and each prompt is answered as it would be alone.
 
+use std::sync::Arc;
+
 use zerohop_engine::{Echo, Form, Generate, JobKind};
 use zerohop_ring::ConnId;
 
@@ -30,10 +32,11 @@ impl Request {
         let read = self.read(by, local, |scratch, strict| {
             api::openai::completions(body, scratch, strict)
         });
-        let (request, model) = match read {
+        let (request, index, _) = match read {
             Ok(read) => read,
             Err(error) => return self.refuse(&error, out, local),
         };
+        let model = Arc::clone(by.snapshot.model(index));
         let choices = request.choices();
         if let Some(generation) = &mut self.record.generation {
             generation.answers_each = choices as usize;

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a reply that could never fit is refused before anything is computed.
 
+use std::sync::Arc;
+
 use zerohop_engine::{Embed, JobKind};
 use zerohop_ring::ConnId;
 
@@ -39,10 +41,11 @@ impl Request {
         let read = self.read(by, local, |scratch, strict| {
             api::embeddings::embeddings(body, scratch, strict)
         });
-        let (request, model) = match read {
+        let (request, index, _) = match read {
             Ok(read) => read,
             Err(error) => return self.refuse(&error, out, local),
         };
+        let model = Arc::clone(by.snapshot.model(index));
         let numbers = request.dimensions.map_or(model.engine.vector_size(), |asked| {
             model.engine.vector_size().min(asked as usize)
         });

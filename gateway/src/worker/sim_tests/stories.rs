@@ -83,6 +83,7 @@ fn snapshot(config: &Config, engine: &Arc<Silent>) -> Snapshot {
         ),
         resolver: Resolver::of(&config.models),
         models: models.collect(),
+        kept: None,
         strict: false,
     }
 }

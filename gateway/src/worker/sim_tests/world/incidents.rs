@@ -47,6 +47,7 @@ fn served(model: &'static str, engine: &Arc<Scripted>, workers: usize) -> Arc<Se
 pub(super) fn snapshot(epoch: u64, config: &Config, strict: bool, models: Vec<Arc<ServedModel>>) -> Snapshot {
     Snapshot {
         epoch,
+        kept: None,
         callers: Callers::new(
             &config.access,
             [0; 32],

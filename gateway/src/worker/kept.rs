@@ -1,0 +1,312 @@
+//! Stored answers, as one worker has them: it looks them up, replays them, and hands new ones to the cache's writer.
+//!
+//! It parses nothing and decides nothing of policy ([`crate::keep`] does). Invariants: an answer is given only under a key that
+//! was compared in full, and only while its entry lives; what is recalled by a request's raw bytes was compared with all of
+//! them, for the same snapshot, name space, route and directives.
+
+use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::Arc};
+
+use zerohop_cache::{Answer, Cache, Found, Key, ModelNumber, Putter, Reader, Usage as Counted};
+use zerohop_engine::{Event, Mail, Usage};
+
+use super::local::Local;
+use crate::{
+    api::{ChatRequest, Dialect, Ignored, Scratch},
+    http::CacheControl,
+    keep::{Age, Freshness, freshness},
+    key::{KeyMaker, Keyed, Namespace, Sent, Whose},
+    reply::{
+        Reply,
+        stored::{Recorder, Shape, Stored},
+    },
+    resolve::ModelIndex,
+    snapshot::{ServedModel, Snapshot},
+};
+
+/// Requests that are known by their bytes: so many places, each for the last one that fell on it.
+const PLACES: usize = 4096;
+/// Longest body that is known by its bytes.
+const LONGEST: usize = 16 << 10;
+/// Longest rendered reply that is kept ready.
+const LARGEST: usize = 64 << 10;
+/// Bytes of bodies and replies that are kept ready in all.
+const READY: usize = 8 << 20;
+
+/// A worker's access to the cache.
+pub(super) struct Answers {
+    reader: Reader,
+    putter: Putter,
+    keys: KeyMaker,
+    seen: Seen,
+}
+
+/// An answer that is given again, ready to send.
+pub(super) struct Hit {
+    pub(super) found: Found,
+    pub(super) shape: Shape,
+    pub(super) body: Arc<[u8]>,
+    pub(super) usage: Usage,
+    pub(super) model: Arc<ServedModel>,
+}
+
+/// What of a request beside its body decides how it is answered.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Circumstances {
+    epoch: u64,
+    space: Namespace,
+    dialect: Dialect,
+    said: CacheControl,
+}
+
+impl Circumstances {
+    pub(super) fn new(snapshot: &Snapshot, space: &Namespace, dialect: Dialect, said: CacheControl) -> Self {
+        Self {
+            epoch: snapshot.epoch,
+            space: *space,
+            dialect,
+            said,
+        }
+    }
+}
+
+impl Answers {
+    /// `None` where the cache is closing.
+    pub(super) fn new(cache: &Cache) -> Option<Self> {
+        Some(Self {
+            reader: cache.reader(),
+            putter: cache.putter()?,
+            keys: KeyMaker::default(),
+            seen: Seen::new(),
+        })
+    }
+
+    /// The answer to a request that came before, byte for byte, with its freshness for this one.
+    pub(super) fn recall(&mut self, circumstances: &Circumstances, body: &[u8], age: Clock) -> Option<(&Hit, u64)> {
+        let place = self.seen.find(circumstances, body)?;
+        let known = self.seen.places[place].as_ref()?;
+        let fresh = self.reader.lives(&known.hit.found) && age.judge(&known.hit.found, known.age) == Freshness::Fresh;
+        if !fresh {
+            self.seen.forget(place);
+            return None;
+        }
+        let known = self.seen.places[place].as_ref()?;
+        self.reader.hit(&known.hit.found, self.reader.now(age.unix));
+        Some((&known.hit, age.of(&known.hit.found)))
+    }
+
+    /// The key of a request. `None`: no answer to it may be kept.
+    pub(super) fn key(
+        &mut self,
+        whose: &Whose<'_>,
+        request: &ChatRequest,
+        (body, ignored, scratch): (&[u8], &Ignored, &mut Scratch),
+    ) -> Option<Keyed> {
+        self.keys.chat(whose, request, Sent { ignored, body, scratch })
+    }
+
+    /// The answer under this key, if there is a fresh one.
+    pub(super) fn look_up(&mut self, key: &Key, age: Age, clock: Clock) -> Option<Found> {
+        let found = self.reader.look_up(key)?;
+        // Made anew a little early by one request of many: that one takes it as a miss.
+        (clock.judge(&found, age) == Freshness::Fresh).then_some(found)
+    }
+
+    /// Makes the reply of what was found. `None`: it cannot be read, and is as good as none.
+    pub(super) fn replay(&mut self, found: Found, shape: Shape, model: Arc<ServedModel>, clock: Clock) -> Option<Hit> {
+        let stored = Stored::read(&found.value).ok()?;
+        let mut body = Vec::new();
+        stored.body(&shape, &mut body);
+        let usage = stored.usage();
+        self.reader.hit(&found, self.reader.now(clock.unix));
+        Some(Hit {
+            found,
+            shape,
+            body: body.into(),
+            usage,
+            model,
+        })
+    }
+
+    /// Knows a request by its bytes from now on.
+    pub(super) fn remember(&mut self, circumstances: Circumstances, body: &[u8], age: Age, hit: Hit) {
+        self.seen.insert(circumstances, body, age, hit);
+    }
+
+    pub(super) fn put(&self, answer: Answer) {
+        // What the writer does not take is counted by the cache.
+        let _taken = self.putter.put(answer);
+    }
+}
+
+/// The time of a request, and its chance.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    /// Seconds and nanoseconds since 1970.
+    pub(super) unix: (u64, u32),
+    /// From 0 to 1.
+    pub(super) draw: f64,
+}
+
+impl Clock {
+    fn seconds(self) -> u32 {
+        u32::try_from(self.unix.0).unwrap_or(u32::MAX)
+    }
+
+    fn judge(self, found: &Found, age: Age) -> Freshness {
+        let (created, expires) = (found.entry.created, found.entry.expires);
+        let now = self.seconds();
+        age.allows(freshness(created, expires, now, found.made_in, self.draw), created, now)
+    }
+
+    /// Age in seconds.
+    pub(super) fn of(self, found: &Found) -> u64 {
+        u64::from(self.seconds().saturating_sub(found.entry.created))
+    }
+}
+
+/// Requests by their bytes.
+struct Seen {
+    places: Vec<Option<Known>>,
+    /// Of this worker, so that nobody can choose requests that fall on one place.
+    hasher: RandomState,
+    bytes: usize,
+}
+
+struct Known {
+    circumstances: Circumstances,
+    request: Box<[u8]>,
+    age: Age,
+    hit: Hit,
+}
+
+impl Known {
+    fn bytes(&self) -> usize {
+        self.request.len() + self.hit.body.len()
+    }
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self {
+            places: (0..PLACES).map(|_| None).collect(),
+            hasher: RandomState::new(),
+            bytes: 0,
+        }
+    }
+
+    fn place(&self, body: &[u8]) -> usize {
+        (self.hasher.hash_one(body) % PLACES as u64) as usize
+    }
+
+    fn find(&self, circumstances: &Circumstances, body: &[u8]) -> Option<usize> {
+        if body.len() > LONGEST {
+            return None;
+        }
+        let place = self.place(body);
+        let known = self.places[place].as_ref()?;
+        (known.circumstances == *circumstances && *known.request == *body).then_some(place)
+    }
+
+    fn forget(&mut self, place: usize) {
+        if let Some(known) = self.places[place].take() {
+            self.bytes -= known.bytes();
+        }
+    }
+
+    /// Takes the place of what was there. Beyond the bound nothing new is taken in, but in the place of something.
+    fn insert(&mut self, circumstances: Circumstances, body: &[u8], age: Age, hit: Hit) {
+        if body.len() > LONGEST || hit.body.len() > LARGEST {
+            return;
+        }
+        let place = self.place(body);
+        self.forget(place);
+        if self.bytes + body.len() + hit.body.len() > READY {
+            return;
+        }
+        let known = Known {
+            circumstances,
+            request: body.into(),
+            age,
+            hit,
+        };
+        self.bytes += known.bytes();
+        self.places[place] = Some(known);
+    }
+}
+
+/// Keeps the answer of a request that is with an engine.
+pub(super) struct Keeper {
+    recorder: Recorder,
+    keyed: Keyed,
+    model: Arc<ServedModel>,
+    /// When the request was handed in, by the worker's clock.
+    begun: std::time::Duration,
+}
+
+impl Keeper {
+    /// `None` for replies that have no stored form.
+    pub(super) fn new(reply: &Reply, keyed: Keyed, model: Arc<ServedModel>, local: &Local) -> Option<Self> {
+        Some(Self {
+            recorder: Recorder::of(reply)?,
+            keyed,
+            model,
+            begun: local.clock(),
+        })
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn held(&self) -> usize {
+        self.recorder.held()
+    }
+
+    /// Takes note of an event that the reply has taken; keeps the answer when that completes it.
+    pub(super) fn event(&mut self, mail: &Mail, reply: &Reply, local: &mut Local) {
+        let Some(body) = self.recorder.on(&mail.event, reply) else {
+            return;
+        };
+        let snapshot = Arc::clone(local.snapshot());
+        let (Event::Finished { finish, usage }, Some(kept)) = (&mail.event, &snapshot.kept) else {
+            return;
+        };
+        // Rules that changed meanwhile may have made another answer than the key stands for.
+        let is_of_key = self.model.era.holds();
+        let Some(finish) = kept.keeping.keeps(finish, body.len()).filter(|_| is_of_key) else {
+            return;
+        };
+        let created = u32::try_from(local.unix_seconds()).unwrap_or(u32::MAX);
+        let took = local.clock().saturating_sub(self.begun).as_millis();
+        let expires = kept.keeping.expires(created, local.chance());
+        local.keep(Answer {
+            model: self.model.id.as_ref().to_owned(),
+            tenant: self.keyed.tenant,
+            prompt: self.keyed.prompt,
+            context: self.keyed.context,
+            created,
+            expires,
+            finish,
+            usage: Counted {
+                prompt: usage.input_tokens,
+                completion: usage.output_tokens,
+            },
+            generation_ms: u32::try_from(took).unwrap_or(u32::MAX),
+            request: None,
+            body,
+        });
+    }
+}
+
+/// Whose answers a request may see, by the model that it names; `None` where none are kept.
+pub(super) fn whose<'a>(
+    snapshot: &'a Snapshot,
+    space: &'a Namespace,
+    index: ModelIndex,
+) -> Option<(Whose<'a>, ModelNumber)> {
+    let number = *snapshot.kept.as_ref()?.numbers.get(index.get())?;
+    let model = snapshot.model(index);
+    let whose = Whose {
+        space,
+        model: &model.id,
+        epoch: model.epoch.as_ref()?,
+    };
+    Some((whose, number?))
+}
