@@ -8,6 +8,7 @@ use zerohop_tests::{
     gateway::{Gateway, Settings},
     http::{self, Response},
     metrics::Metrics,
+    scratch::Scratch,
     sse,
     wait::wait_for,
 };
@@ -44,6 +45,14 @@ fn ask_until_kept(gateway: &Gateway, path: &str, body: &Value, headers: &[(&str,
         let (cache, response) = ask(gateway, path, body, headers);
         (cache == "hit").then_some(response)
     })
+}
+
+/// Has the gateway read its files again, for the `nth` time.
+fn reload(gateway: &Gateway, nth: usize) {
+    gateway.signal(Signal::HUP);
+    wait_for("the reload", || {
+        (gateway.log().matches("reloaded in").count() == nth).then_some(())
+    });
 }
 
 fn streamed(body: Value) -> Value {
@@ -182,6 +191,48 @@ fn tenants_never_share_unless_told_to() {
     }
 }
 
+/// Once a request that was known by its bytes was answered for whoever shared the name space, also without the right to the model.
+#[test]
+fn a_shared_answer_opens_no_model() {
+    let tenants = json!([
+        {"name": "one", "keys_env": "KEYS_ONE"},
+        {"name": "two", "keys_env": "KEYS_TWO", "models": ["other"]},
+    ]);
+    let mut settings = keeping().with("/cache/scope", "public").with("/tenants", tenants);
+    settings = settings
+        .with("/models/0/aliases", json!(["tiny-too"]))
+        .with_encoder()
+        .with("/models/1/id", "other")
+        .environment("KEYS_ONE", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")
+        .environment("KEYS_TWO", "cccccccccccccccccccccccccccccccc");
+    let gateway = Gateway::start(&settings);
+    let body = message(QUESTION);
+    ask_until_kept(
+        &gateway,
+        MESSAGES,
+        &body,
+        &[("x-api-key", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")],
+    );
+    for _ in 0..3 {
+        assert_eq!(
+            told(
+                &gateway,
+                MESSAGES,
+                &body,
+                &[("x-api-key", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")]
+            ),
+            "hit"
+        );
+        let (cache, refused) = ask(
+            &gateway,
+            MESSAGES,
+            &body,
+            &[("x-api-key", "cccccccccccccccccccccccccccccccc")],
+        );
+        assert_eq!((&*cache, refused.status), ("nothing", 404), "{}", refused.text());
+    }
+}
+
 #[test]
 fn another_hash_version_begins_anew_and_the_old_one_finds_its_entries() {
     let gateway = Gateway::start(&keeping());
@@ -189,12 +240,31 @@ fn another_hash_version_begins_anew_and_the_old_one_finds_its_entries() {
     let first = ask_until_kept(&gateway, MESSAGES, &body, &[]);
     for (reloads, version, ids_equal) in [(1, 2, false), (2, 1, true)] {
         gateway.rewrite(&keeping().with("/cache/context_hash_version", version));
-        gateway.signal(Signal::HUP);
-        wait_for("the reload", || {
-            (gateway.log().matches("reloaded in").count() == reloads).then_some(())
-        });
+        reload(&gateway, reloads);
         let kept = ask_until_kept(&gateway, MESSAGES, &body, &[]);
         assert_eq!(kept.json()["id"] == first.json()["id"], ids_equal, "version {version}");
+    }
+}
+
+#[test]
+fn other_rules_begin_anew_and_the_old_ones_find_their_answers() {
+    let scratch = Scratch::new().unwrap_or_else(|error| panic!("{error}"));
+    let rules = |most: u32| {
+        let text = format!("rules: [{{trigger: \"age:\", tokens: [\"0-{most}\"]}}]\n");
+        scratch
+            .write("rules.yaml", text)
+            .unwrap_or_else(|error| panic!("{error}"))
+    };
+    let path = rules(120).display().to_string();
+    let gateway = Gateway::start(&keeping().with("/safety/constraints", json!({"enabled": true, "rules_path": path})));
+    let body = message("The patient age:");
+    let first = ask_until_kept(&gateway, MESSAGES, &body, &[]);
+    for (reloads, most, expected) in [(1, 9, "miss"), (2, 120, "hit")] {
+        rules(most);
+        reload(&gateway, reloads);
+        let (cache, answer) = ask(&gateway, MESSAGES, &body, &[]);
+        assert_eq!(cache, expected, "0 to {most}");
+        assert_eq!(answer.json()["id"] == first.json()["id"], expected == "hit");
     }
 }
 

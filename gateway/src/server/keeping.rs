@@ -37,8 +37,11 @@ pub(super) fn open(wanted: Option<&config::Cache>) -> Result<Option<Arc<Cache>>,
     };
     let cache = match &store.place {
         CachePlace::Memory => Cache::in_memory(options),
-        // The configuration refuses this place with its line and column.
-        CachePlace::Ssd { .. } => return Err(StartError::new("cache.type: answers are kept in memory only")),
+        CachePlace::Ssd { .. } => {
+            return Err(StartError::new(
+                "cache.type: ssd is not supported yet: answers are kept in memory only; set it to memory, or off",
+            ));
+        }
     };
     let cache = cache.map_err(|error| StartError::new(format!("cannot start the cache's writer: {error}")))?;
     Ok(Some(Arc::new(cache)))

@@ -12,6 +12,7 @@ use zerohop_engine::{Event, Mail, Usage};
 use super::local::Local;
 use crate::{
     api::{ChatRequest, Dialect, Ignored, Scratch},
+    caller::Caller,
     http::CacheControl,
     keep::{Age, Freshness, freshness},
     key::{KeyMaker, Keyed, Namespace, Sent, Whose},
@@ -47,6 +48,8 @@ pub(super) struct Hit {
     pub(super) body: Arc<[u8]>,
     pub(super) usage: Usage,
     pub(super) model: Arc<ServedModel>,
+    /// The same, in the snapshot under which it was found.
+    pub(super) index: ModelIndex,
 }
 
 /// What of a request beside its body decides how it is answered.
@@ -80,10 +83,21 @@ impl Answers {
         })
     }
 
-    /// The answer to a request that came before, byte for byte, with its freshness for this one.
-    pub(super) fn recall(&mut self, circumstances: &Circumstances, body: &[u8], age: Clock) -> Option<(&Hit, u64)> {
+    /// The answer to a request that came before, byte for byte, if `caller` may use its model; with its age in seconds.
+    ///
+    /// A name space can be shared by callers who may use different models, so that is asked again.
+    pub(super) fn recall(
+        &mut self,
+        circumstances: &Circumstances,
+        caller: &Caller,
+        body: &[u8],
+        age: Clock,
+    ) -> Option<(&Hit, u64)> {
         let place = self.seen.find(circumstances, body)?;
         let known = self.seen.places[place].as_ref()?;
+        if !caller.may_use(known.hit.index) {
+            return None;
+        }
         let fresh = self.reader.lives(&known.hit.found) && age.judge(&known.hit.found, known.age) == Freshness::Fresh;
         if !fresh {
             self.seen.forget(place);
@@ -112,7 +126,13 @@ impl Answers {
     }
 
     /// Makes the reply of what was found. `None`: it cannot be read, and is as good as none.
-    pub(super) fn replay(&mut self, found: Found, shape: Shape, model: Arc<ServedModel>, clock: Clock) -> Option<Hit> {
+    pub(super) fn replay(
+        &mut self,
+        found: Found,
+        shape: Shape,
+        (index, model): (ModelIndex, Arc<ServedModel>),
+        clock: Clock,
+    ) -> Option<Hit> {
         let stored = Stored::read(&found.value).ok()?;
         let mut body = Vec::new();
         stored.body(&shape, &mut body);
@@ -124,6 +144,7 @@ impl Answers {
             body: body.into(),
             usage,
             model,
+            index,
         })
     }
 

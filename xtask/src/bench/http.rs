@@ -6,7 +6,7 @@
 use clap::Args;
 use serde_json::json;
 use zerohop_tests::gateway::Settings;
-use zerohop_tests::http::Response;
+use zerohop_tests::{http::Response, wait};
 
 use super::{
     load::{self, Sample},
@@ -19,6 +19,9 @@ use crate::{
     place::{self, Place},
     run, setup, shell,
 };
+
+/// A question with some words around it, as applications ask.
+const CACHED: &str = "What is the capital of France?";
 
 /// Arguments of `bench http`.
 #[derive(Args)]
@@ -44,6 +47,10 @@ enum Kind {
     Health,
     /// The bare ring's constant 600 bytes
     Fixed,
+    /// An answer from the cache, in the Anthropic dialect
+    Messages,
+    /// An answer from the cache, in the OpenAI dialect
+    Chat,
 }
 
 /// What is asked for, and who answers; the first is what the others are compared with.
@@ -64,11 +71,17 @@ struct Cell {
 pub(crate) fn bench(place: &Place, options: &Options) -> Outcome {
     needs()?;
     let mut workloads = Vec::new();
-    for kind in [Kind::Health, Kind::Fixed] {
+    for kind in [Kind::Health, Kind::Fixed, Kind::Messages, Kind::Chat] {
         if options.only.is_none_or(|only| only == kind) {
             workloads.push(match kind {
                 Kind::Health => health(place)?,
                 Kind::Fixed => fixed(place)?,
+                Kind::Messages => cached(place, "a cached answer, POST /v1/messages", "/v1/messages")?,
+                Kind::Chat => cached(
+                    place,
+                    "a cached answer, POST /v1/chat/completions",
+                    "/v1/chat/completions",
+                )?,
             });
         }
     }
@@ -105,35 +118,67 @@ fn needs() -> Outcome {
     }
 }
 
+/// The product, in its default configuration but for the place of its worker and its log.
+fn product(place: &Place, name: &'static str, io: &'static str) -> Outcome<Server> {
+    let library = setup::setup(place)?;
+    let binary = place.binary();
+    Server::start(
+        name,
+        "/health",
+        &binary.to_string_lossy(),
+        |command, address, scratch| {
+            let settings = Settings::default()
+                .with("/server/listen", json!([address.to_string()]))
+                .with("/server/workers", json!([0]))
+                .with("/logging/level", "warn");
+            let config = scratch
+                .write("zerohop.yaml", settings.text())
+                .doing(|| String::from("write a configuration"))?;
+            command
+                .arg("serve")
+                .arg("--config")
+                .arg(config)
+                .args(["--io", io])
+                .env("ORT_DYLIB_PATH", &library.path);
+            Ok(())
+        },
+    )
+}
+
+/// A request of about 400 bytes whose answer is kept, against nginx that gives the same bytes to any request.
+fn cached(place: &Place, title: &'static str, path: &'static str) -> Outcome<Workload> {
+    run::build(place)?;
+    let body = json!({
+        "model": "tiny",
+        "max_tokens": 64,
+        "temperature": 0,
+        "messages": [{"role": "user", "content": CACHED}],
+    });
+    let text = body.to_string();
+    let start = |name: &'static str, io: &'static str| -> Outcome<(Server, Response)> {
+        let server = product(place, name, io)?;
+        let kept = wait::find_within(wait::DEADLINE, || {
+            let reply = zerohop_tests::http::post(server.address(), path, &body);
+            (reply.header("x-cache") == Some("hit")).then_some(reply)
+        });
+        let reply = kept.ok_or_else(|| Failure::new(format!("{name} keeps no answer")))?;
+        Ok((server.posted(path, &text)?, reply))
+    };
+    let ((uring, reply), (epoll, _)) = (start("zerohop, io_uring", "uring")?, start("zerohop, epoll", "epoll")?);
+    let nginx = like(path, &reply)?.posted(path, &text)?;
+    Ok(Workload {
+        title,
+        servers: vec![nginx, uring, epoll],
+    })
+}
+
 /// The product's own `/health`, against nginx with the same body.
 fn health(place: &Place) -> Outcome<Workload> {
-    let library = setup::setup(place)?;
     run::build(place)?;
-    let binary = place.binary();
-    let start = |name: &'static str, io: &'static str| {
-        Server::start(
-            name,
-            "/health",
-            &binary.to_string_lossy(),
-            |command, address, scratch| {
-                let settings = Settings::default()
-                    .with("/server/listen", json!([address.to_string()]))
-                    .with("/server/workers", json!([0]))
-                    .with("/logging/level", "warn");
-                let config = scratch
-                    .write("zerohop.yaml", settings.text())
-                    .doing(|| String::from("write a configuration"))?;
-                command
-                    .arg("serve")
-                    .arg("--config")
-                    .arg(config)
-                    .args(["--io", io])
-                    .env("ORT_DYLIB_PATH", &library.path);
-                Ok(())
-            },
-        )
-    };
-    let (uring, epoll) = (start("zerohop, io_uring", "uring")?, start("zerohop, epoll", "epoll")?);
+    let (uring, epoll) = (
+        product(place, "zerohop, io_uring", "uring")?,
+        product(place, "zerohop, epoll", "epoll")?,
+    );
     let reply = zerohop_tests::http::get(uring.address(), "/health");
     let nginx = like("/health", &reply)?;
     Ok(Workload {
@@ -186,7 +231,7 @@ fn fixed(place: &Place) -> Outcome<Workload> {
 fn measure_all(workloads: &[Workload], connections: u32, seconds: u32, cells: &mut Vec<Cell>) -> Outcome {
     for (workload, Workload { servers, .. }) in workloads.iter().enumerate() {
         for (server, which) in servers.iter().enumerate() {
-            let sample = load::measure(&which.url(), which.id(), connections, seconds)?;
+            let sample = load::measure(which, connections, seconds)?;
             cells.push(Cell {
                 workload,
                 server,

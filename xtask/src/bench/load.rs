@@ -4,6 +4,7 @@
 
 use std::{fs, process::Command};
 
+use super::server::Server;
 use crate::{
     failure::{Doing, Failure, Outcome},
     shell,
@@ -20,8 +21,9 @@ pub(super) struct Sample {
     pub(super) cpu_us: f64,
 }
 
-/// Loads `url` from core 1 and watches the process `id`.
-pub(super) fn measure(url: &str, id: u32, connections: u32, seconds: u32) -> Outcome<Sample> {
+/// Loads a server from core 1 and watches its process.
+pub(super) fn measure(server: &Server, connections: u32, seconds: u32) -> Outcome<Sample> {
+    let (url, id) = (server.url(), server.id());
     let mut wrk = Command::new("taskset");
     wrk.args(["-c", "1", "wrk", "--threads", "1", "--latency"]);
     wrk.args([
@@ -29,8 +31,11 @@ pub(super) fn measure(url: &str, id: u32, connections: u32, seconds: u32) -> Out
         &connections.to_string(),
         "--duration",
         &format!("{seconds}s"),
-        url,
     ]);
+    if let Some(script) = &server.script {
+        wrk.arg("--script").arg(script);
+    }
+    wrk.arg(&url);
     let before = cpu_ns(id)?;
     let output = shell::output(&mut wrk)?;
     let spent = cpu_ns(id)?.saturating_sub(before);

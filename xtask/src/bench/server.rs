@@ -5,6 +5,7 @@
 use std::{
     fs,
     net::SocketAddr,
+    path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
@@ -17,9 +18,11 @@ pub(super) struct Server {
     pub(super) name: &'static str,
     /// What it is asked for.
     pub(super) path: &'static str,
+    /// How wrk asks, where that is no plain GET.
+    pub(super) script: Option<PathBuf>,
     child: Child,
     port: Port,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Server {
@@ -36,6 +39,17 @@ impl Server {
     /// Where it listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.port.address()
+    }
+
+    /// The same, asked from now on by posting this JSON, which needs no `]]` in it, to this path.
+    pub(super) fn posted(mut self, path: &'static str, body: &str) -> Outcome<Self> {
+        let script = format!(
+            "wrk.method = \"POST\"\nwrk.headers[\"content-type\"] = \"application/json\"\nwrk.body = [[{body}]]\n"
+        );
+        let file = self.scratch.write("post.lua", script);
+        self.script = Some(file.doing(|| String::from("write a script for wrk"))?);
+        self.path = path;
+        Ok(self)
     }
 
     /// Starts `program` on core 0; `arrange` adds its arguments, given the address and a folder for its files.
@@ -60,7 +74,8 @@ impl Server {
             path,
             child,
             port,
-            _scratch: scratch,
+            script: None,
+            scratch,
         };
         server.await_answer(&log)?;
         Ok(server)

@@ -64,7 +64,7 @@ impl Request {
     ) -> Option<Progress> {
         let clock = local.cache_clock();
         let date = *local.date();
-        let (hit, age) = local.answers()?.recall(circumstances, body, clock)?;
+        let (hit, age) = local.answers()?.recall(circumstances, &by.caller, body, clock)?;
         self.record.tenant = by.caller.tenant().cloned();
         let progress = self.send(hit, age, &date, out);
         let model = Arc::clone(&hit.model);
@@ -93,7 +93,7 @@ impl Request {
             let shape = Shape::new(self.dialect, asked.request.stream, asked.request.model.as_str());
             let hit = local.answers().and_then(|answers| {
                 let found = answers.look_up(&key, age, clock)?;
-                answers.replay(found, shape, model, clock)
+                answers.replay(found, shape, (asked.index, model), clock)
             });
             if let Some(hit) = hit {
                 let progress = self.send(&hit, clock.of(&hit.found), &date, out);
