@@ -1,11 +1,12 @@
 //! How long the key of a request takes: `cargo run --release -p zerohop --example key`.
 //!
 //! Prints nanoseconds of this thread's CPU time, the least of many rounds; `-- instructions ROUNDS BYTES` makes that many
-//! keys of one request and prints nothing, to be counted from outside. Invariant: the requests are ones that a worker reads.
+//! keys of one request and prints nothing, to be counted from outside; `-- files FOLDER` times the digest of a model's
+//! files. Invariant: the requests are ones that a worker reads.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
-use std::{hint::black_box, time::Duration};
+use std::{hint::black_box, path::Path, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 use zerohop::{
@@ -24,6 +25,14 @@ fn main() {
         for _ in 0..number(rounds) {
             maker.key(&case);
         }
+        return;
+    }
+    if let [word, folder] = &arguments[..]
+        && word == "files"
+    {
+        let begun = thread_time();
+        black_box(files_digest(Path::new(folder)).expect("readable"));
+        println!("files: {} ms", (thread_time() - begun).as_millis());
         return;
     }
     for bytes in [400, 2_000, 8_000, 32_000] {

@@ -39,7 +39,8 @@ pub struct FilesError {
 
 /// The digest of all files in a folder and the folders in it: their names from there, and their contents. That is the
 /// weights, the tokenizer, the chat template and the settings of a model, and whatever else lies there. Names that begin
-/// with a dot are left out. Streams the files; about 0.3 s of CPU time a GB.
+/// with a dot are left out. Streams the files; about 0.4 s of CPU time a GB, by
+/// `cargo run --release -p zerohop --example key -- files FOLDER`.
 ///
 /// # Errors
 /// A file that cannot be read; too many of them.
