@@ -114,14 +114,14 @@ impl Reader<'_> {
             Type::Off => None,
             Type::Memory => {
                 for path in [paths.index, paths.data, paths.local].into_iter().flatten() {
-                    let text = "a cache in memory has no files: write `type: ssd`, or leave the path out";
+                    let text = "a cache in memory has no files: leave the path out";
                     path.fault(&mut self.problems, text);
                 }
                 Some(CachePlace::Memory)
             }
             Type::Ssd => self.files(given?, paths),
             Type::Zram => {
-                let text = "not yet: zram is not supported by this version: write memory, ssd or off";
+                let text = "not yet: zram is not supported by this version: write memory or off";
                 given?.fault(&mut self.problems, text);
                 None
             }
