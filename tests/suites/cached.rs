@@ -229,7 +229,7 @@ fn a_shared_answer_opens_no_model() {
             &body,
             &[("x-api-key", "cccccccccccccccccccccccccccccccc")],
         );
-        assert_eq!((&*cache, refused.status), ("nothing", 404), "{}", refused.text());
+        assert_eq!((&*cache, refused.status), ("nothing", 403), "{}", refused.text());
     }
 }
 
@@ -257,7 +257,7 @@ fn other_rules_begin_anew_and_the_old_ones_find_their_answers() {
     };
     let path = rules(120).display().to_string();
     let gateway = Gateway::start(&keeping().with("/safety/constraints", json!({"enabled": true, "rules_path": path})));
-    let body = message("The patient age:");
+    let body = message(QUESTION);
     let first = ask_until_kept(&gateway, MESSAGES, &body, &[]);
     for (reloads, most, expected) in [(1, 9, "miss"), (2, 120, "hit")] {
         rules(most);

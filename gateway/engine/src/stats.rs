@@ -84,7 +84,7 @@ pub struct Stats {
     pub wide_draws: u64,
     /// Bytes that came from a device: ids, log probabilities, and rows of logits for the host's draws.
     pub device_bytes: u64,
-    /// Bytes of the process that lay on huge pages when the model was loaded.
+    /// Bytes that came onto huge pages when the model was loaded.
     pub huge_bytes: u64,
     /// Tokens of prompts that the prefix cache had.
     pub cached_tokens: u64,

@@ -399,7 +399,7 @@ fn engines(text: &mut Text<'_>, models: &[ModelScrape<'_>]) {
         (
             "zerohop_engine_huge_page_bytes",
             Kind::Gauge,
-            "Bytes of the process on huge pages when the model was loaded.",
+            "Bytes that came onto huge pages when the model was loaded.",
             |engine| engine.huge_bytes,
         ),
         (

@@ -30,6 +30,9 @@ const REMEDY: &str = "export the model with the graph contract (see docs/models.
 /// Has the runtime refuse a graph of which a part would be left to the CPU.
 const NO_CPU: &str = "session.disable_cpu_ep_fallback";
 
+/// Has the runtime avoid sums of bytes that overflow.
+const EXACT_BYTES: &str = "session.x64quantprecision";
+
 /// What it then says.
 const ON_CPU: &str = "assigned to the default CPU EP";
 
@@ -87,6 +90,10 @@ pub(crate) fn builder(runtime: &Runtime, place: &Place, threads: usize) -> Resul
         .with_intra_op_spinning(false)
         .map_err(text)?
         .with_inter_op_spinning(false)
+        .map_err(text)?
+        // Sums of products of bytes with and without a sign are exact on every processor: without VNNI they are added in
+        // pairs of 16 bits, which overflow, unless the signed ones are stored without a sign.
+        .with_config_entry(EXACT_BYTES, "1")
         .map_err(text)?
         // Its errors come back as values; written to the terminal as well, they would be told twice.
         .with_log_level(LogLevel::Fatal)

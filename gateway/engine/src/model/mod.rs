@@ -239,17 +239,22 @@ impl Model {
     }
 }
 
-/// Bytes of this process that lie on huge pages once a model on the host is loaded: nearly all of them weights.
+/// Puts what loading a model on the host has filled on huge pages, nearly all of it weights; how many bytes that are.
 fn on_huge_pages(runtime: &Runtime, place: &Place, notes: &mut Vec<String>) -> u64 {
     if !runtime.huge_pages() || matches!(place, Place::Device(_)) {
         return 0;
     }
-    collapse().unwrap_or_else(|error| {
+    let (bytes, refused) = match collapse() {
+        Ok(collapsed) => (collapsed.bytes, collapsed.refused),
+        Err(error) => (0, Some(error)),
+    };
+    if let Some(error) = refused {
+        let what = if bytes == 0 { "stay" } else { "partly stay" };
         notes.push(format!(
-            "its weights stay on small pages, which is slower: {error} (Linux 6.1 is needed)"
+            "its weights {what} on small pages, which is slower: {error} (Linux 6.1 and free memory in pieces of 2 MiB are needed)"
         ));
-        0
-    })
+    }
+    bytes
 }
 
 /// What fits in a model directory and what does not.
