@@ -14,6 +14,7 @@
 //! - [`files`]: the door to the disk, with a real maker and a simulated one.
 //! - [`heat`]: how entries cool.
 //! - [`index`]: the tree, its one writer and its readers.
+//! - [`segment`]: the log that answers are appended to, and the parts that they are sealed into.
 
 #![deny(unsafe_code)]
 
@@ -26,6 +27,7 @@ pub mod index;
 mod ledger;
 #[allow(unsafe_code)]
 mod map;
+pub mod segment;
 mod slots;
 mod store;
 pub mod types;

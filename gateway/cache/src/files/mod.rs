@@ -3,8 +3,21 @@
 //! Nothing else of the crate opens, writes or removes a file (readers map the index and are given descriptors of parts). Futures
 //! are polled on the writer's own thread only. Invariant: what was written and then synced is there after a crash; what was not
 //! synced may be there wholly, partly, in any order, or not at all, and the simulated maker makes use of that.
+//!
+//! - [`disk`]: a folder of the file system, through io_uring or plain calls.
+//! - [`sim`]: a simulated disk, from a seed.
+
+pub mod disk;
+pub mod sim;
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;
 
 use std::{future::Future, io};
+
+pub use disk::{DiskFiles, Executor};
+pub use sim::{SimDisk, SimFiles};
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
