@@ -5,7 +5,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use zerohop_tests::{
-    gateway::{Gateway, Settings},
+    gateway::{Gateway, Settings, root},
     http::{self, Response},
     metrics::Metrics,
     scratch::Scratch,
@@ -266,6 +266,22 @@ fn other_rules_begin_anew_and_the_old_ones_find_their_answers() {
         assert_eq!(cache, expected, "0 to {most}");
         assert_eq!(answer.json()["id"] == first.json()["id"], expected == "hit");
     }
+}
+
+/// Once a worker that knew requests by their bytes kept their model, whatever a reload said.
+#[test]
+fn a_model_that_is_removed_is_let_go() {
+    let model = |id: &str| json!({"id": id, "backend": {"onnx": {"path": root().join("models/tiny"), "threads": 1}}});
+    let settings = |models: Value| keeping().with("/models", models);
+    let gateway = Gateway::start(&settings(json!([model("tiny"), model("other")])));
+    let body = with(message(QUESTION), "model", "other");
+    ask_until_kept(&gateway, MESSAGES, &body, &[]);
+    assert_eq!(told(&gateway, MESSAGES, &body, &[]), "hit");
+    let threads = || Metrics::of(gateway.address()).max("process_threads", &[]);
+    let with_both = threads();
+    gateway.rewrite(&settings(json!([model("tiny")])));
+    reload(&gateway, 1);
+    wait_for("the engine to end", || (threads() < with_both).then_some(()));
 }
 
 #[test]

@@ -78,15 +78,22 @@ impl Shared {
     }
 }
 
-/// What was found under a key: alive, its key compared in full. Whether it is fresh is the asker's to judge.
-#[derive(Debug, Clone)]
-pub struct Found {
+/// An entry that was found, without its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Sighting {
     /// The entry.
     pub entry: Entry,
     /// Which of the entries that had its id it is.
     pub stamp: Stamp,
     /// Milliseconds that making it took; 0 where that is not known any more.
     pub made_in: u32,
+}
+
+/// What was found under a key: alive, its key compared in full. Whether it is fresh is the asker's to judge.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What it is.
+    pub sighting: Sighting,
     /// Its bytes.
     pub value: Arc<[u8]>,
 }
@@ -107,22 +114,25 @@ impl Reader {
         if slot.stamp() != Some(front.stamp) {
             return None;
         }
-        Some(Found {
+        let sighting = Sighting {
             entry: front.entry,
             stamp: front.stamp,
             made_in: slot.made_in(),
+        };
+        Some(Found {
+            sighting,
             value: Arc::clone(front.value.as_ref()?),
         })
     }
 
     /// Whether what was found earlier still lives: it was not evicted, purged or put anew.
     #[must_use]
-    pub fn lives(&self, found: &Found) -> bool {
+    pub fn lives(&self, found: &Sighting) -> bool {
         self.shared.slots.lives(found.entry.id, found.stamp)
     }
 
     /// Counts a hit and warms the entry.
-    pub fn hit(&self, found: &Found, now: Now) {
+    pub fn hit(&self, found: &Sighting, now: Now) {
         if let Some(slot) = self.shared.slots.get(found.entry.id) {
             slot.hit(&self.shared.decay, now.tick);
         }

@@ -35,7 +35,7 @@ pub mod types;
 pub use cache::{Cache, Options, Putter};
 pub use counts::Stats;
 pub use files::{File, Files, Open};
-pub use front::{Found, Now, Reader};
+pub use front::{Found, Now, Reader, Sighting};
 pub use slots::Stamp;
 pub use store::{Filter, Limits};
 pub use types::{

@@ -1,4 +1,4 @@
-//! What readers write to: heat, hits, pins and tombstones of each entry, by its id.
+//! What readers write to: heat, pins and tombstones of each entry, by its id.
 //!
 //! Arrays of atomics that grow by blocks and never move, so that a hit touches one cache line and neither the tree nor a lock.
 //! Invariant: an id that is taken again has another [`Stamp`], so whoever kept both knows whether they still name the entry.
@@ -28,14 +28,13 @@ const STAMP: u32 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp(u32);
 
-/// What is kept of an entry; 24 bytes.
+/// What is kept of an entry; 16 bytes.
 #[derive(Debug)]
 pub(crate) struct Slot {
     /// Heat (f32) above, and the tick of that heat below: changed as one.
     heat: AtomicU64,
     /// Stamp, pinned, dead.
     mark: AtomicU32,
-    hits: AtomicU32,
     /// Milliseconds that making the answer took; 0 where that is not known any more.
     made_in: AtomicU32,
 }
@@ -45,14 +44,12 @@ impl Slot {
         Self {
             heat: AtomicU64::new(0),
             mark: AtomicU32::new(DEAD),
-            hits: AtomicU32::new(0),
             made_in: AtomicU32::new(0),
         }
     }
 
     /// Counts a hit.
     pub(crate) fn hit(&self, decay: &Decay, now: Tick) {
-        self.hits.fetch_add(1, Ordering::Relaxed);
         let warmed = |word| {
             let (heat, since) = unpack(word);
             Some(pack(decay.cooled(heat, since, now) + UNIT, since.max(now)))
@@ -65,11 +62,6 @@ impl Slot {
     pub(crate) fn heat(&self, decay: &Decay, now: Tick) -> f32 {
         let (heat, since) = unpack(self.heat.load(Ordering::Relaxed));
         decay.cooled(heat, since, now)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn hits(&self) -> u32 {
-        self.hits.load(Ordering::Relaxed)
     }
 
     pub(crate) fn made_in(&self) -> u32 {
@@ -127,7 +119,6 @@ impl Slots {
         let block = self.blocks.get(at / BLOCK)?;
         let slot = &block.get_or_init(|| (0..BLOCK).map(|_| Slot::empty()).collect())[at % BLOCK];
         slot.heat.store(pack(heat, now), Ordering::Relaxed);
-        slot.hits.store(0, Ordering::Relaxed);
         slot.made_in.store(made_in, Ordering::Relaxed);
         let next = (slot.mark.load(Ordering::Relaxed) / STAMP).wrapping_add(1) % (u32::MAX / STAMP);
         slot.mark.store(next * STAMP, Ordering::Release);
@@ -165,7 +156,7 @@ mod tests {
         let second = slots.begin(id, 1.0, 0, 8).unwrap();
         assert!(!slots.lives(id, first) && slots.lives(id, second));
         let slot = slots.get(id).unwrap();
-        assert_eq!((slot.is_pinned(), slot.hits(), slot.made_in()), (false, 0, 8));
+        assert_eq!((slot.is_pinned(), slot.made_in()), (false, 8));
         assert!(slots.begin(EntryId(MOST as u32), 1.0, 0, 0).is_none());
     }
 
@@ -179,6 +170,6 @@ mod tests {
             }
         });
         let slot = slots.get(EntryId(0)).unwrap();
-        assert_eq!((slot.hits(), slot.heat(&decay, 1)), (4000, 4001.0));
+        assert_eq!(slot.heat(&decay, 1), 4001.0);
     }
 }

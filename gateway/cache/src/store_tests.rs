@@ -90,7 +90,7 @@ fn a_second_put_takes_the_first_ones_place() {
     store.put(answer(7, b"new"), now);
     let new = found(&reader, 7).unwrap();
     assert_eq!((&*old.value, &*new.value), (&b"old"[..], &b"new"[..]));
-    assert!(!reader.lives(&old) && reader.lives(&new));
+    assert!(!reader.lives(&old.sighting) && reader.lives(&new.sighting));
     assert_eq!(store.ledger.len(), 1);
 }
 
@@ -104,7 +104,7 @@ fn a_full_bucket_evicts_its_own_coldest() {
         store.put(answer(of_bucket(n), b"x"), at(&reader, 0));
     }
     for n in (0..BUCKET as u64).filter(|n| *n != 41) {
-        reader.hit(&found(&reader, of_bucket(n)).unwrap(), at(&reader, 1));
+        reader.hit(&found(&reader, of_bucket(n)).unwrap().sighting, at(&reader, 1));
     }
     store.put(answer(of_bucket(100), b"x"), at(&reader, 2));
     assert!(found(&reader, of_bucket(41)).is_none());
@@ -149,7 +149,7 @@ fn pinned_entries_stay_and_leave_room_for_others() {
             reader
                 .shared
                 .slots
-                .get(found(&reader, *n).unwrap().entry.id)
+                .get(found(&reader, *n).unwrap().sighting.entry.id)
                 .unwrap()
                 .is_pinned()
         })
@@ -177,7 +177,7 @@ fn what_has_expired_goes_first() {
             at(&reader, 0),
         );
     }
-    (0..9).for_each(|_| reader.hit(&found(&reader, 1).unwrap(), at(&reader, 1)));
+    (0..9).for_each(|_| reader.hit(&found(&reader, 1).unwrap().sighting, at(&reader, 1)));
     store.put(answer(3, &[1; 10]), at(&reader, 6));
     assert!(found(&reader, 1).is_none());
 }
@@ -194,7 +194,7 @@ proptest! {
             match what {
                 0 => { store.purge(&Filter::Prompt(hash(number))); last.remove(&number); }
                 1 => { store.pin(&Filter::Prompt(hash(number)), size % 2 == 0); }
-                2 | 3 => if let Some(found) = found(&reader, number) { reader.hit(&found, now) },
+                2 | 3 => if let Some(found) = found(&reader, number) { reader.hit(&found.sighting, now) },
                 _ => {
                     let body = vec![time as u8; size];
                     store.put(answer(number, &body), now);
@@ -238,7 +238,7 @@ fn readers_beside_the_writer_see_only_what_was_put() {
                 while !done.load(Ordering::Relaxed) {
                     for number in 0..KEYS {
                         let Some(found) = found(&reader, number) else { continue };
-                        reader.hit(&found, at(&reader, 0));
+                        reader.hit(&found.sighting, at(&reader, 0));
                         let round = u64::from_le_bytes(*found.value[8..].first_chunk().unwrap());
                         assert_eq!(&*found.value, &body(number, round)[..]);
                     }

@@ -4,12 +4,15 @@
 //! was compared in full, and only while its entry lives; what is recalled by a request's raw bytes was compared with all of
 //! them, for the same snapshot, name space, route and directives.
 
-use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::Arc};
+use std::sync::Arc;
 
-use zerohop_cache::{Answer, Cache, Found, Key, ModelNumber, Putter, Reader, Usage as Counted};
+use zerohop_cache::{Answer, Cache, Found, Key, ModelNumber, Putter, Reader, Sighting, Usage as Counted};
 use zerohop_engine::{Event, Mail, Usage};
 
-use super::local::Local;
+use super::{
+    local::Local,
+    seen::{Seen, Weigh},
+};
 use crate::{
     api::{ChatRequest, Dialect, Ignored, Scratch},
     caller::Caller,
@@ -24,13 +27,11 @@ use crate::{
     snapshot::{ServedModel, Snapshot},
 };
 
-/// Requests that are known by their bytes: so many places, each for the last one that fell on it.
-const PLACES: usize = 4096;
 /// Longest body that is known by its bytes.
 const LONGEST: usize = 16 << 10;
 /// Longest rendered reply that is kept ready.
 const LARGEST: usize = 64 << 10;
-/// Bytes of bodies and replies that are kept ready in all.
+/// Bytes of bodies and replies that are kept ready in all, by each worker.
 const READY: usize = 8 << 20;
 
 /// A worker's access to the cache.
@@ -38,12 +39,15 @@ pub(super) struct Answers {
     reader: Reader,
     putter: Putter,
     keys: KeyMaker,
-    seen: Seen,
+    seen: Seen<Circumstances, Hit>,
 }
 
 /// An answer that is given again, ready to send.
 pub(super) struct Hit {
-    pub(super) found: Found,
+    /// Without its bytes, which would stay in memory when it is evicted.
+    pub(super) found: Sighting,
+    /// How old it may be for this request.
+    age: Age,
     pub(super) shape: Shape,
     pub(super) body: Arc<[u8]>,
     pub(super) usage: Usage,
@@ -72,6 +76,12 @@ impl Circumstances {
     }
 }
 
+impl Weigh for Hit {
+    fn bytes(&self) -> usize {
+        self.body.len()
+    }
+}
+
 impl Answers {
     /// `None` where the cache is closing.
     pub(super) fn new(cache: &Cache) -> Option<Self> {
@@ -79,7 +89,7 @@ impl Answers {
             reader: cache.reader(),
             putter: cache.putter()?,
             keys: KeyMaker::default(),
-            seen: Seen::new(),
+            seen: Seen::new(READY),
         })
     }
 
@@ -91,21 +101,20 @@ impl Answers {
         circumstances: &Circumstances,
         caller: &Caller,
         body: &[u8],
-        age: Clock,
+        clock: Clock,
     ) -> Option<(&Hit, u64)> {
-        let place = self.seen.find(circumstances, body)?;
-        let known = self.seen.places[place].as_ref()?;
-        if !caller.may_use(known.hit.index) {
+        if body.len() > LONGEST {
             return None;
         }
-        let fresh = self.reader.lives(&known.hit.found) && age.judge(&known.hit.found, known.age) == Freshness::Fresh;
-        if !fresh {
+        let place = self.seen.find(circumstances, body)?;
+        let hit = self.seen.at(place).filter(|hit| caller.may_use(hit.index))?;
+        if !self.reader.lives(&hit.found) || clock.judge(&hit.found, hit.age) != Freshness::Fresh {
             self.seen.forget(place);
             return None;
         }
-        let known = self.seen.places[place].as_ref()?;
-        self.reader.hit(&known.hit.found, self.reader.now(age.unix));
-        Some((&known.hit, age.of(&known.hit.found)))
+        let hit = self.seen.at(place)?;
+        self.reader.hit(&hit.found, self.reader.now(clock.unix));
+        Some((hit, clock.age(&hit.found)))
     }
 
     /// The key of a request. `None`: no answer to it may be kept.
@@ -122,13 +131,13 @@ impl Answers {
     pub(super) fn look_up(&mut self, key: &Key, age: Age, clock: Clock) -> Option<Found> {
         let found = self.reader.look_up(key)?;
         // Made anew a little early by one request of many: that one takes it as a miss.
-        (clock.judge(&found, age) == Freshness::Fresh).then_some(found)
+        (clock.judge(&found.sighting, age) == Freshness::Fresh).then_some(found)
     }
 
     /// Makes the reply of what was found. `None`: it cannot be read, and is as good as none.
     pub(super) fn replay(
         &mut self,
-        found: Found,
+        (found, age): (Found, Age),
         shape: Shape,
         (index, model): (ModelIndex, Arc<ServedModel>),
         clock: Clock,
@@ -137,9 +146,10 @@ impl Answers {
         let mut body = Vec::new();
         stored.body(&shape, &mut body);
         let usage = stored.usage();
-        self.reader.hit(&found, self.reader.now(clock.unix));
+        self.reader.hit(&found.sighting, self.reader.now(clock.unix));
         Some(Hit {
-            found,
+            found: found.sighting,
+            age,
             shape,
             body: body.into(),
             usage,
@@ -148,9 +158,16 @@ impl Answers {
         })
     }
 
-    /// Knows a request by its bytes from now on.
-    pub(super) fn remember(&mut self, circumstances: Circumstances, body: &[u8], age: Age, hit: Hit) {
-        self.seen.insert(circumstances, body, age, hit);
+    /// Knows a request by its bytes until the next snapshot.
+    pub(super) fn remember(&mut self, circumstances: Circumstances, body: &[u8], hit: Hit) {
+        if body.len() <= LONGEST && hit.body.len() <= LARGEST {
+            self.seen.insert(circumstances, body, hit);
+        }
+    }
+
+    /// Another snapshot is in force: nothing that was made under the old one is found again, and it holds models.
+    pub(super) fn begin_snapshot(&mut self) {
+        self.seen.clear();
     }
 
     pub(super) fn put(&self, answer: Answer) {
@@ -173,85 +190,15 @@ impl Clock {
         u32::try_from(self.unix.0).unwrap_or(u32::MAX)
     }
 
-    fn judge(self, found: &Found, age: Age) -> Freshness {
+    fn judge(self, found: &Sighting, age: Age) -> Freshness {
         let (created, expires) = (found.entry.created, found.entry.expires);
         let now = self.seconds();
         age.allows(freshness(created, expires, now, found.made_in, self.draw), created, now)
     }
 
     /// Age in seconds.
-    pub(super) fn of(self, found: &Found) -> u64 {
+    pub(super) fn age(self, found: &Sighting) -> u64 {
         u64::from(self.seconds().saturating_sub(found.entry.created))
-    }
-}
-
-/// Requests by their bytes.
-struct Seen {
-    places: Vec<Option<Known>>,
-    /// Of this worker, so that nobody can choose requests that fall on one place.
-    hasher: RandomState,
-    bytes: usize,
-}
-
-struct Known {
-    circumstances: Circumstances,
-    request: Box<[u8]>,
-    age: Age,
-    hit: Hit,
-}
-
-impl Known {
-    fn bytes(&self) -> usize {
-        self.request.len() + self.hit.body.len()
-    }
-}
-
-impl Seen {
-    fn new() -> Self {
-        Self {
-            places: (0..PLACES).map(|_| None).collect(),
-            hasher: RandomState::new(),
-            bytes: 0,
-        }
-    }
-
-    fn place(&self, body: &[u8]) -> usize {
-        (self.hasher.hash_one(body) % PLACES as u64) as usize
-    }
-
-    fn find(&self, circumstances: &Circumstances, body: &[u8]) -> Option<usize> {
-        if body.len() > LONGEST {
-            return None;
-        }
-        let place = self.place(body);
-        let known = self.places[place].as_ref()?;
-        (known.circumstances == *circumstances && *known.request == *body).then_some(place)
-    }
-
-    fn forget(&mut self, place: usize) {
-        if let Some(known) = self.places[place].take() {
-            self.bytes -= known.bytes();
-        }
-    }
-
-    /// Takes the place of what was there. Beyond the bound nothing new is taken in, but in the place of something.
-    fn insert(&mut self, circumstances: Circumstances, body: &[u8], age: Age, hit: Hit) {
-        if body.len() > LONGEST || hit.body.len() > LARGEST {
-            return;
-        }
-        let place = self.place(body);
-        self.forget(place);
-        if self.bytes + body.len() + hit.body.len() > READY {
-            return;
-        }
-        let known = Known {
-            circumstances,
-            request: body.into(),
-            age,
-            hit,
-        };
-        self.bytes += known.bytes();
-        self.places[place] = Some(known);
     }
 }
 

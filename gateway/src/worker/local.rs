@@ -249,6 +249,9 @@ impl Local {
         self.phase = self.shared.phase();
         if !Arc::ptr_eq(&self.snapshot, &self.shared.snapshot.load()) {
             self.snapshot = self.shared.snapshot.load_full();
+            if let Some(answers) = &mut self.answers {
+                answers.begin_snapshot();
+            }
         }
     }
 

@@ -14,6 +14,7 @@ mod kept;
 mod local;
 mod record;
 mod routes;
+mod seen;
 mod timer;
 
 use std::{io, mem};

@@ -93,15 +93,17 @@ impl Request {
             let shape = Shape::new(self.dialect, asked.request.stream, asked.request.model.as_str());
             let hit = local.answers().and_then(|answers| {
                 let found = answers.look_up(&key, age, clock)?;
-                answers.replay(found, shape, (asked.index, model), clock)
+                answers.replay((found, age), shape, (asked.index, model), clock)
             });
             if let Some(hit) = hit {
-                let progress = self.send(&hit, clock.of(&hit.found), &date, out);
+                let progress = self.send(&hit, clock.age(&hit.found), &date, out);
                 if let Some(generation) = &mut self.record.generation {
                     generation.replayed(hit.usage);
                 }
-                if let Some(answers) = local.answers() {
-                    answers.remember(circumstances, asked.body, age, hit);
+                // One that began under an older snapshot would be kept for nobody, and its model with it.
+                let is_present = local.snapshot().epoch == by.snapshot.epoch;
+                if let Some(answers) = local.answers().filter(|_| is_present) {
+                    answers.remember(circumstances, asked.body, hit);
                 }
                 return Stored::Given(progress);
             }
