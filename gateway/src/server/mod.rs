@@ -96,8 +96,8 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
     log.info(format_args!("{}", memory_line(&config)));
     let cores = threads::cores(&config)?;
     let bound = listeners::bind(&config.server, cores.len())?;
-    let cache_secret = cache_secret(config.cache.as_ref())?;
     let cache = keeping::open(config.cache.as_ref())?;
+    let cache_secret = cache_secret(config.cache.as_ref())?;
     let loading = Arc::new(AtomicBool::new(true));
     let signals = signals(&loading).map_err(|error| StartError::new(format!("cannot handle signals: {error}")))?;
     let addresses = bound.addresses.clone();
