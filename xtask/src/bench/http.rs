@@ -20,8 +20,10 @@ use crate::{
     run, setup, shell,
 };
 
-/// A question with some words around it, as applications ask.
+/// A question with some words around it, as applications ask; in a request of some 400 bytes.
 const CACHED: &str = "What is the capital of France?";
+const AROUND: &str = "You answer questions about countries in one short sentence, without a preamble, in the language of the question, with \
+                      names as they are written in English. Where you do not know the answer you say so in as many words.";
 
 /// Arguments of `bench http`.
 #[derive(Args)]
@@ -152,7 +154,7 @@ fn cached(place: &Place, title: &'static str, path: &'static str) -> Outcome<Wor
         "model": "tiny",
         "max_tokens": 64,
         "temperature": 0,
-        "messages": [{"role": "user", "content": CACHED}],
+        "messages": [{"role": "user", "content": format!("{AROUND} {CACHED}")}],
     });
     let text = body.to_string();
     let start = |name: &'static str, io: &'static str| -> Outcome<(Server, Response)> {
