@@ -221,6 +221,10 @@ struct IoCounters {
     copied_sends: Counter,
     refused_sends: Counter,
     held_sends: Gauge,
+    file_reads: Counter,
+    file_bytes_read: Counter,
+    file_read_errors: Counter,
+    file_reads_refused: Counter,
 }
 
 impl WorkerMetrics {
@@ -274,6 +278,10 @@ impl WorkerMetrics {
         self.io.copied_sends.mirror(stats.copied_sends);
         self.io.refused_sends.mirror(stats.refused_sends);
         self.io.held_sends.set(stats.held_sends);
+        self.io.file_reads.mirror(stats.file_reads);
+        self.io.file_bytes_read.mirror(stats.file_bytes_read);
+        self.io.file_read_errors.mirror(stats.file_read_errors);
+        self.io.file_reads_refused.mirror(stats.file_reads_refused);
     }
 }
 

@@ -234,7 +234,7 @@ fn connections(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
 
 fn rings(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
     type Row = (&'static str, &'static str, fn(&IoCounters) -> &Counter);
-    const ROWS: [Row; 12] = [
+    const ROWS: [Row; 16] = [
         ("zerohop_received_bytes_total", "Bytes received from clients.", |io| {
             &io.bytes_received
         }),
@@ -284,6 +284,24 @@ fn rings(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
             "zerohop_ring_refused_sends_total",
             "Zero-copy sends that the kernel refused and that left plainly.",
             |io| &io.refused_sends,
+        ),
+        (
+            "zerohop_ring_file_reads_total",
+            "Reads of files answered with their bytes.",
+            |io| &io.file_reads,
+        ),
+        ("zerohop_ring_file_read_bytes_total", "Bytes read from files.", |io| {
+            &io.file_bytes_read
+        }),
+        (
+            "zerohop_ring_file_read_errors_total",
+            "Reads of files that failed.",
+            |io| &io.file_read_errors,
+        ),
+        (
+            "zerohop_ring_file_reads_refused_total",
+            "Reads of files beyond those that may be in flight.",
+            |io| &io.file_reads_refused,
         ),
     ];
     for (name, help, cell) in ROWS {

@@ -165,6 +165,10 @@ fn workers() -> Vec<Arc<WorkerMetrics>> {
             refused_sends: 12,
             held_sends: 13,
             held_bytes: 14,
+            file_reads: 15,
+            file_bytes_read: 16,
+            file_read_errors: 17,
+            file_reads_refused: 18,
         });
     }
     workers
@@ -344,6 +348,10 @@ fn counted_values_are_shown() {
         (r#"zerohop_ring_copied_sends_total{worker="0""#, 11.0),
         (r#"zerohop_ring_refused_sends_total{worker="0""#, 12.0),
         (r#"zerohop_ring_held_sends{worker="0""#, 13.0),
+        (r#"zerohop_ring_file_reads_total{worker="0""#, 15.0),
+        (r#"zerohop_ring_file_read_bytes_total{worker="0""#, 16.0),
+        (r#"zerohop_ring_file_read_errors_total{worker="0""#, 17.0),
+        (r#"zerohop_ring_file_reads_refused_total{worker="0""#, 18.0),
         (r#"zerohop_memory_held_bytes{worker="1""#, 2000.0),
         (r#"zerohop_memory_refusals_total{worker="1""#, 2.0),
         ("zerohop_memory_limit_bytes{", 1_073_741_824.0),

@@ -155,6 +155,8 @@ impl<I: Io> Worker<I> {
                 }
                 self.settle(conn);
             }
+            // Every stored answer lies in memory: nothing asks for a read.
+            Completion::Read { .. } => {}
             Completion::Closed { conn } => self.closed(conn),
             Completion::Woken => {}
         }
