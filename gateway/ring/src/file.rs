@@ -78,7 +78,7 @@ pub(crate) struct Reading {
     len: usize,
     /// What has come; its room holds the whole.
     pub(crate) buf: Vec<u8>,
-    /// The kernel would have waited, so one of its threads does.
+    /// Without a thread it would have to wait for the disk, so one does: the kernel's or the maker's.
     pub(crate) threaded: bool,
 }
 
@@ -140,7 +140,7 @@ impl Reading {
             1.. => Next::Again,
             _ => match -result {
                 libc::EINTR => Next::Again,
-                libc::EAGAIN if !self.threaded => {
+                libc::EAGAIN | libc::EOPNOTSUPP if !self.threaded => {
                     self.threaded = true;
                     Next::Again
                 }
@@ -203,6 +203,8 @@ mod tests {
             (3, true, -libc::EINTR, Is::Again),
             (3, false, -libc::EAGAIN, Is::Again),
             (3, true, -libc::EAGAIN, Is::Failed(io::ErrorKind::WouldBlock)),
+            (0, false, -libc::EOPNOTSUPP, Is::Again),
+            (0, true, -libc::EOPNOTSUPP, Is::Failed(io::ErrorKind::Unsupported)),
             (3, false, -libc::EACCES, Is::Failed(io::ErrorKind::PermissionDenied)),
         ] {
             let mut reading = reading(5, 10).unwrap();
@@ -215,7 +217,8 @@ mod tests {
             };
             assert!(is_right, "{result} after {before}");
             assert_eq!(reading.position(), 5 + reading.buf.len() as u64);
-            assert!(result != -libc::EAGAIN || reading.threaded, "a thread waits next");
+            let waits = matches!(-result, libc::EAGAIN | libc::EOPNOTSUPP);
+            assert!(!waits || reading.threaded, "a thread waits next");
         }
     }
 

@@ -204,8 +204,9 @@ impl Epoll {
         }
     }
 
-    /// Sends and receives where possible, once around.
+    /// Reads, sends and receives where possible, once around.
     pub(super) fn do_work(&mut self) {
+        self.begin_reads();
         for _ in 0..self.work.len() {
             let Some(id) = self.work.pop_front() else { break };
             if let Some(conn) = self.conns.get_mut(id) {

@@ -1,7 +1,8 @@
 //! The maker on epoll: edge-triggered readiness, and non-blocking receives and sends made inside the turn.
 //!
-//! Files are always "ready" to epoll, and a read of one waits for the disk all the same. So a worker that reads has a helper
-//! thread, started by its first read, which does nothing but that ([`files`]); a worker that reads no files has none.
+//! Files are always "ready" to epoll, and a read of one waits for the disk all the same. So a worker whose reads find
+//! something that is not in the page cache has a helper thread, started by the first such read, which does nothing but that
+//! (`files`).
 //!
 //! It serves where io_uring may not be used, and it is the honest control in benches, so it is written to be fast:
 //! one registration a connection, a receive only when there is something, a wait only when there is nothing else to do.

@@ -100,13 +100,20 @@ fn room(reading: &Reading) -> usize {
     reading.missing().min(free).min(READ_MAX)
 }
 
-/// Reads once, waiting for the disk, and adds what came to the bytes of a read: a count, or a negated errno.
+/// Reads once and adds what came to the bytes of a read: a count, or a negated errno. Unless the read is for a thread, it
+/// takes only what is in the page cache and says `EAGAIN` instead of waiting (`EOPNOTSUPP` where the file system cannot
+/// tell).
 pub(crate) fn read_once(reading: &mut Reading, file: BorrowedFd<'_>) -> i32 {
     let most = room(reading);
     let position = reading.position() as libc::off64_t;
-    let start = reading.buf.spare_capacity_mut().as_mut_ptr().cast();
-    // SAFETY: the kernel writes at most `most` bytes into the room behind the bytes, which holds them.
-    let result = unsafe { libc::pread64(file.as_raw_fd(), start, most, position) };
+    let vector = libc::iovec {
+        iov_base: reading.buf.spare_capacity_mut().as_mut_ptr().cast(),
+        iov_len: most,
+    };
+    let flags = if reading.threaded { 0 } else { libc::RWF_NOWAIT };
+    // SAFETY: the kernel reads one live vector and writes at most `most` bytes into the room behind the bytes, which holds
+    // them.
+    let result = unsafe { libc::preadv64v2(file.as_raw_fd(), &raw const vector, 1, position, flags) };
     match check_size(result) {
         Ok(count) => {
             let len = reading.buf.len() + count.min(most);

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    process,
+    process::{self, Command},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -201,9 +201,15 @@ impl<I: Io> World for Real<I> {
         });
     }
 
+    /// One that is not in the page cache, where the file system can do that, so that its first read has to wait.
     fn file(&mut self, bytes: Vec<u8>) -> Arc<ReadFile> {
         let (path, mut file) = scratch();
         file.write_all(&bytes).expect("room on the disk");
+        file.sync_all().expect("a disk");
+        let drop_cache = ["iflag=nocache", "count=0", "status=none"];
+        let mut dd = Command::new("dd");
+        dd.arg(format!("if={}", path.display())).args(drop_cache);
+        assert!(dd.status().expect("dd").success());
         let file = File::open(&path).expect("the file just made");
         fs::remove_file(path).expect("the same");
         Arc::new(ReadFile::new(file).expect("a regular file"))
