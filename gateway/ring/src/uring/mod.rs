@@ -2,7 +2,10 @@
 //! one `io_uring_enter` a turn where there is work.
 //!
 //! A read of a file is tried in the enter that submits it: bytes in the page cache are copied there, for others the kernel
-//! starts the disk and answers later, by itself where the file system can and by a thread of its own where it cannot.
+//! starts the disk and answers later, by itself where the file system can and by a thread of its own where it cannot. To
+//! ask for the thread from the start is slower, and starting it holds the worker up for as long as starting the disk: 4 KiB
+//! in the page cache take 2.2 µs so and 9.5 µs by a thread, and not in it 39 and 75 µs, of which the worker loses 14 and 19
+//! (`examples/read.rs`, medians, ext4 on a virtual disk).
 //!
 //! It never looks at what it carries. Invariant: a slot is given to another connection only after the final completion of
 //! everything that was submitted for it.
