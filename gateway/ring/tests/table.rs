@@ -100,6 +100,7 @@ table! {
     read_when_the_file_was_dropped,
     read_beyond_the_bound,
     read_given_up_by_close,
+    read_given_up_behind_a_send,
     read_answered_before_the_close,
     read_for_the_past,
     read_beside_traffic,

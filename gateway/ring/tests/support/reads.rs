@@ -227,6 +227,28 @@ pub(crate) fn read_given_up_by_close<W: World>(world: impl Fn(Options) -> W) {
     }
 }
 
+/// As above, while the close waits for a slow reader: the connection is still there, and no answer comes.
+pub(crate) fn read_given_up_behind_a_send<W: World>(world: impl Fn(Options) -> W) {
+    let mut bench = Bench::new(world(Options {
+        max_reads: 4,
+        ..options()
+    }));
+    let ((client, conn), (_, other)) = (bench.connection(), bench.connection());
+    let file = bench.world.file(pattern(100_000));
+    bench.io().send(conn, pattern(W::BIG));
+    (0..4).for_each(|tag| bench.ask(conn, tag, &file, 0, 100_000));
+    bench.close(conn, false);
+    bench.settle();
+    assert!(bench.read.is_empty() && bench.closed.is_empty());
+    bench.until("a place", |bench| {
+        bench.ask(other, 9, &file, 7, 10);
+        bench.answer().1.is_ok()
+    });
+    assert!(bench.read_exactly(client, W::BIG, 1 << 18) == pattern(W::BIG));
+    bench.until("the close", |bench| bench.closed == [conn]);
+    assert!(bench.read.is_empty(), "nobody waits for them");
+}
+
 /// What was answered is handed out, though the close came between.
 pub(crate) fn read_answered_before_the_close<W: World>(world: impl Fn(Options) -> W) {
     let (mut bench, conn) = with_connection(world);
