@@ -6,9 +6,11 @@
 //!
 //! - [`frame`]: an answer as bytes of the log.
 //! - [`log`]: the active segment, `active-<n>.seg`.
+//! - [`part`]: sealed parts, `part-<n>.parquet`.
 
 pub mod frame;
 pub mod log;
+pub mod part;
 
 #[cfg(test)]
 #[path = "log_tests.rs"]
