@@ -1,4 +1,4 @@
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 
 use super::{super::sample_tests::answer, *};
 use crate::files::{Executor, File, Open, SimDisk, SimFiles, disk::ready, sim::Fault};
@@ -202,8 +202,8 @@ fn other_versions_and_names_are_refused_in_one_line() {
             newer,
             "part 7: its format 2 is newer than 1, the newest that this version reads",
         ),
-        (8, all.clone(), "part 8: Parquet error: it was written as part 7"),
-        (9, all[..all.len() - 1].to_vec(), "part 9: it is damaged"),
+        (8, all.clone(), "part 8: it was written as part 7"),
+        (9, all[..all.len() - 1].to_vec(), "part 9: its footer is damaged"),
         (10, b"PAR1".repeat(9), "part 10: it is no part, or damaged"),
         (11, Vec::new(), "part 11: it is no part, or damaged"),
     ] {
@@ -238,9 +238,9 @@ fn damage_is_never_another_value() {
         let sealed = sealed(&files, &rows, form);
         let all = file_bytes(&files);
         let (mut same, mut refused, mut bodies_read) = (0, 0, 0);
-        // Any byte, and each of the last, where the footer is.
-        let any = (0..1500).map(|_| chance.below(sealed.bytes)).collect::<Vec<_>>();
-        for at in any.into_iter().chain(sealed.bytes - 3000..sealed.bytes) {
+        // Any byte, and more of the last, where the footer is.
+        let any = (0..1000).map(|_| chance.below(sealed.bytes)).collect::<Vec<_>>();
+        for at in any.into_iter().chain((sealed.bytes - 3000..sealed.bytes).step_by(3)) {
             let mask = 1 << (at % 8);
             assert!(disk.damage("parts", &name(PART), at as usize, mask));
             match ready(read_all(&files)) {
@@ -268,7 +268,7 @@ fn damage_is_never_another_value() {
         assert_eq!(file_bytes(&files), all);
         // Only page headers of bodies can be damaged unseen: they are never read.
         assert!(
-            same > 0 && refused > 3000 && bodies_read > 500,
+            same > 0 && refused > 1000 && bodies_read > 300,
             "{same} {refused} {bodies_read}"
         );
     }
@@ -280,7 +280,11 @@ fn frames_of_cold_parts_are_bounded() {
     let frame = |page: &[u8]| zstd::bulk::compress(page, 3).unwrap();
     let bomb = frame(&page(MOST_BODY as u32 + 1, &vec![0; MOST_BODY + 1]));
     assert!(bomb.len() < 100_000);
-    let unsized_frame = zstd::stream::encode_all(&page(3, b"abc")[..], 3).unwrap();
+    // What is flushed before its end is known does not tell its size.
+    let mut unsized_frame = zstd::Encoder::new(Vec::new(), 3).unwrap();
+    unsized_frame.write_all(&page(3, b"abc")).unwrap();
+    unsized_frame.flush().unwrap();
+    let unsized_frame = unsized_frame.finish().unwrap();
     let mut torn = frame(&page(300, &[7; 300]));
     torn.truncate(torn.len() - 1);
     for (bytes, expected) in [
@@ -360,10 +364,10 @@ fn whole_or_none(files: &SimFiles, rows: &[Row]) -> bool {
 #[test]
 fn power_may_go_at_any_step_of_sealing() {
     let (mut whole, mut none, mut ended) = (0, 0, 0);
-    for (form, seed) in FORMS.into_iter().flat_map(|form| (0..12).map(move |seed| (form, seed))) {
+    for (form, seed) in FORMS.into_iter().flat_map(|form| (0..3).map(move |seed| (form, seed))) {
         // More than one window, so that several writes go before.
-        let mut rows = rows(seed, 40);
-        rows.push(row(seed + 1000, 3 << 20));
+        let mut rows = rows(seed, 30);
+        rows.push(row(seed + 1000, 1_100_000));
         for step in 1.. {
             let disk = SimDisk::new(seed * 1000 + step);
             disk.die_at(step);
@@ -378,19 +382,22 @@ fn power_may_go_at_any_step_of_sealing() {
                 ended += 1;
                 break;
             }
+            if step % 4 != 0 {
+                continue;
+            }
             // And then again.
             let again = ready(seal(&files, PART, rows.clone(), form));
             let there = again.is_err_and(|error| error.kind() == ErrorKind::AlreadyExists);
             assert!(whole_or_none(&files, &rows), "{there}");
         }
     }
-    assert!(ended == 24 && whole > 24 && none > 500, "{whole} {none}");
+    assert!(ended == 6 && whole > 6 && none > 100, "{whole} {none}");
 }
 
 #[test]
 fn a_fault_leaves_no_part() {
     for form in FORMS {
-        let rows = rows(2, 100);
+        let rows = rows(2, 60);
         for (fault, step) in [Fault::Io, Fault::Full, Fault::ReadOnly]
             .into_iter()
             .flat_map(|fault| (1..).map(move |step| (fault, step)).take(60))
@@ -412,7 +419,7 @@ fn a_fault_leaves_no_part() {
         }
         // No room.
         let disk = SimDisk::new(1);
-        disk.set_room(20_000);
+        disk.set_room(10_000);
         let files = disk.folder("parts");
         let error = ready(seal(&files, PART, rows, form)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull);

@@ -140,6 +140,18 @@ impl<F: File> Part<F> {
         self.size
     }
 
+    /// Bytes of its file that bodies take, with the heads of their pages.
+    pub(in crate::segment) fn body_chunk(&self) -> u64 {
+        let range = self.range(Column::Body);
+        range.end - range.start
+    }
+
+    /// Bytes that its columns have when nothing is compressed.
+    pub(in crate::segment) fn plain_bytes(&self) -> u64 {
+        let sizes = self.columns.iter().map(ColumnChunkMetaData::uncompressed_size);
+        sizes.map(i64::unsigned_abs).sum()
+    }
+
     /// Its file.
     #[must_use]
     pub fn file(&self) -> &F {

@@ -10,10 +10,7 @@ use std::{io, ops::Range};
 
 use bytes::Bytes;
 use crc32c::crc32c;
-use parquet::{
-    errors::ParquetError,
-    file::metadata::{KeyValue, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
-};
+use parquet::file::metadata::{KeyValue, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 
 use super::{
     Form, invalid,
@@ -102,8 +99,7 @@ impl Tail {
         Self::parse(&tail.into(), start, size, number).map_err(|error| why(&error.to_string()))
     }
 
-    fn parse(tail: &Bytes, start: u64, size: u64, number: PartNumber) -> Result<Self, ParquetError> {
-        let other = |why: &str| ParquetError::General(why.to_owned());
+    fn parse(tail: &Bytes, start: u64, size: u64, number: PartNumber) -> io::Result<Self> {
         let mut reader = ParquetMetaDataReader::new()
             .with_column_index_policy(PageIndexPolicy::Skip)
             .with_offset_index_policy(PageIndexPolicy::Required);
@@ -111,7 +107,7 @@ impl Tail {
         let metadata = reader.finish()?;
         let about = metadata.file_metadata();
         if *about.schema() != schema::schema()? || metadata.num_row_groups() != 1 {
-            return Err(other("its columns are not those of this version"));
+            return Err(invalid("its columns are not those of this version"));
         }
         let pairs = about.key_value_metadata().map_or(&[][..], Vec::as_slice);
         let value = |key: &str| {
@@ -120,7 +116,7 @@ impl Tail {
         };
         let written = value("zerohop.number");
         if written != number.0.to_string() {
-            return Err(other(&format!("it was written as part {written}")));
+            return Err(invalid(format!("it was written as part {written}")));
         }
         let mut forms = [Form::Plain, Form::Cold].into_iter();
         let form = forms.find(|form| form.name() == value("zerohop.form"));
@@ -129,10 +125,10 @@ impl Tail {
             .map(|sum| u32::from_str_radix(sum, 16));
         let sums: Vec<_> = sums
             .collect::<Result<_, _>>()
-            .map_err(|_| other("checksums that are none"))?;
+            .map_err(|_| invalid("checksums that are none"))?;
         let form = form.filter(|_| sums.len() == Column::ALL.len());
         Ok(Self {
-            form: form.ok_or_else(|| other("its footer lacks its own data"))?,
+            form: form.ok_or_else(|| invalid("its footer lacks its own data"))?,
             metadata,
             start,
             sums,
