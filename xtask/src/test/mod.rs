@@ -4,6 +4,7 @@
 //! in silence, and the tests skipped aloud are exactly those that `tests/skips.txt` allows on this machine.
 
 mod count;
+mod parquet;
 mod rust;
 mod sdk;
 mod skips;
@@ -67,6 +68,8 @@ enum Step {
     Fuzz,
     /// The examples in the documentation of the code
     Docs,
+    /// Parts of the cache, read by pyarrow, pandas, Polars and DuckDB
+    Parquet,
     /// anthropic and openai for Python
     SdkPython,
     /// @anthropic-ai/sdk and openai for Node
@@ -74,7 +77,7 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Format,
         Self::Lints,
         Self::Tidy,
@@ -87,6 +90,7 @@ impl Step {
         Self::Differential,
         Self::Fuzz,
         Self::Docs,
+        Self::Parquet,
         Self::SdkPython,
         Self::SdkNode,
     ];
@@ -105,6 +109,7 @@ impl Step {
             Self::Differential => "differential",
             Self::Fuzz => "fuzz",
             Self::Docs => "docs",
+            Self::Parquet => "parquet",
             Self::SdkPython => "sdk-python",
             Self::SdkNode => "sdk-node",
         }
@@ -177,6 +182,7 @@ fn perform(context: &Context, step: Step, unbuilt: bool) -> Row {
         | Step::Epoll
         | Step::ZeroCopy
         | Step::Differential
+        | Step::Parquet
         | Step::SdkPython
         | Step::SdkNode
             if unbuilt =>
@@ -214,6 +220,7 @@ fn perform(context: &Context, step: Step, unbuilt: bool) -> Row {
         Step::Differential => differing(context, &mut counts),
         Step::Fuzz => fuzzing(context, &mut counts),
         Step::Docs => rust::docs(context, &mut counts),
+        Step::Parquet => parquet::parts(context, &mut counts),
         Step::SdkPython => sdk::python(context, &mut counts),
         Step::SdkNode => sdk::node(context, &mut counts),
     };

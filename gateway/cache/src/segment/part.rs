@@ -158,9 +158,9 @@ pub fn number(name: &str) -> Option<PartNumber> {
     super::numbered(name, "part-", ".parquet")
 }
 
-/// The name of the file of a part that is not whole yet.
+/// The name of the file of a part that is not whole yet. With a dot: programs that are given the folder pass over such files.
 fn unfinished(number: PartNumber) -> String {
-    format!("part-{}.tmp", number.0)
+    format!(".part-{}.tmp", number.0)
 }
 
 /// Removes what a crash left of parts that were not published; how many files.
@@ -170,7 +170,7 @@ fn unfinished(number: PartNumber) -> String {
 pub async fn clear<D: Files>(files: &D) -> io::Result<usize> {
     let mut removed = 0;
     for (name, _) in files.list().await? {
-        if super::numbered(&name, "part-", ".tmp").is_some() {
+        if super::numbered(&name, ".part-", ".tmp").is_some() {
             files.remove(&name).await?;
             removed += 1;
         }

@@ -344,7 +344,12 @@ fn frames_of_cold_parts_are_bounded() {
 /// After a power cut: the part is whole, or there is none.
 fn whole_or_none(files: &SimFiles, rows: &[Row]) -> bool {
     ready(async {
-        let unfinished = files.list().await.unwrap().iter().any(|(name, _)| name == "part-7.tmp");
+        let unfinished = files
+            .list()
+            .await
+            .unwrap()
+            .iter()
+            .any(|(name, _)| name == ".part-7.tmp");
         assert_eq!(clear(files).await.unwrap(), usize::from(unfinished));
         match files.list().await.unwrap().as_slice() {
             [] => false,
