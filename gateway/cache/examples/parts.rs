@@ -7,7 +7,8 @@
 use std::{error::Error, fs};
 
 use zerohop_cache::{
-    Answer, Context, Executor, FinishReason, PartNumber, PromptHash, Usage,
+    Answer, Context, FinishReason, PartNumber, PromptHash, Usage,
+    files::Executor,
     segment::part::{Form, Row, seal},
     types::NEVER,
 };

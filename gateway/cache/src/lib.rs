@@ -34,7 +34,7 @@ pub mod types;
 
 pub use cache::{Cache, Options, Putter};
 pub use counts::Stats;
-pub use files::{Executor, File, Files, Open};
+pub use files::{File, Files, Open};
 pub use front::{Found, Now, Reader, Sighting};
 pub use slots::Stamp;
 pub use store::{Filter, Limits};

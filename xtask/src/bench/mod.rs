@@ -13,6 +13,7 @@ mod mask;
 mod memory;
 mod parse;
 pub(crate) mod report;
+mod segment;
 mod server;
 mod statistics;
 mod zero_copy;
@@ -55,6 +56,10 @@ pub(crate) enum Bench {
     ///
     /// Needs Debian's package util-linux (taskset), a C compiler, and 1 GB where temporary files go.
     Index(index::Options),
+    /// The cache's values on disk: a full log replayed, sealed in both forms, and values read
+    ///
+    /// Needs Debian's package util-linux (taskset), and 200 MB where temporary files go.
+    Segment(segment::Options),
 }
 
 /// Measures.
@@ -68,6 +73,7 @@ pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
         Bench::Mask(options) => mask::bench(place, options),
         Bench::Grammar(options) => grammar::bench(place, options),
         Bench::Index(options) => index::bench(place, options),
+        Bench::Segment(options) => segment::bench(place, options),
     }
 }
 
