@@ -151,7 +151,7 @@ fn compaction_ends_and_loses_nothing_that_lives() {
             let live = |row: usize| match dies {
                 0 => true,
                 9 => row % 10 == 3,
-                dies => row % dies != 0,
+                dies => !row.is_multiple_of(dies),
             };
             let rows = rows.into_iter().enumerate().map(|(row, kept)| (kept, live(row)));
             parts.push(Kept {

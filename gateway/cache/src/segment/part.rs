@@ -225,8 +225,8 @@ fn invalid(why: impl Into<String>) -> io::Error {
 
 /// Bytes of a part's footer, and of what is written once a column.
 const FIXED: u64 = 32 << 10;
-/// Bytes of a row in key columns, page headers and offset index, with its lengths: 150 in the worst case that the tests find.
-const EACH: u64 = 224;
+/// Bytes of a row in key columns, page headers and offset index, with its lengths: 130 in the worst case that the tests find.
+const EACH: u64 = 176;
 
 /// Greatest size in bytes that a part of these rows can have, in either form.
 #[must_use]

@@ -477,8 +477,21 @@ fn the_bound_holds_where_little_is_in_much() {
             row
         })
         .collect();
+    let mut word = || chance.below(1 << 32) as u32;
+    let wild: Vec<_> = (0..20_000)
+        .map(|number| {
+            let mut row = empty(number * 2, String::new());
+            row.hits = word();
+            row.answer.tenant = u64::from(word()) << 32 | u64::from(word());
+            row.answer.prompt = PromptHash(std::array::from_fn(|_| word() as u8));
+            (row.answer.created, row.answer.expires) = (word(), word());
+            (row.answer.usage.prompt, row.answer.usage.completion) = (word(), word());
+            row.answer.generation_ms = word();
+            row
+        })
+        .collect();
     let nothing: Vec<_> = (0..20_000).map(|number| empty(number, String::new())).collect();
-    for rows in [vec![row(1, 0)], models, bodies, nothing] {
+    for rows in [vec![row(1, 0)], models, bodies, wild, nothing] {
         for form in FORMS {
             let files = SimDisk::new(1).folder("parts");
             let (bytes, bound) = (sealed(&files, &rows, form).bytes, bound(&rows));
