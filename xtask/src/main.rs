@@ -45,7 +45,7 @@ enum Task {
     /// Check format, lints and house rules, then run every test suite
     ///
     /// Rust tests run in release with cargo-nextest where it is installed, with `cargo test` otherwise; then the
-    /// official SDKs talk to the built gateway. Needs Python 3 with pip, and npm.
+    /// official SDKs talk to the built gateway. Needs Python 3.11 with pip, and npm.
     Test(test::Options),
     /// Fetch ONNX Runtime (once) into the target folder
     ///
