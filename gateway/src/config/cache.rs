@@ -13,6 +13,8 @@ pub struct Cache {
     pub store: CacheStore,
     /// Which are kept, and how long they are good.
     pub keeping: Keeping,
+    /// Requests that ask the same at the same time share one generation.
+    pub single_flight: bool,
     /// Who shares them.
     pub scope: Scope,
     /// Part of every key: another number begins anew, the old one finds its entries again. At least 1.

@@ -105,6 +105,7 @@ enum PrintedCache {
         context_hash_version: u32,
         policy: &'static str,
         tools: bool,
+        single_flight: bool,
         scope: &'static str,
         ttl: Option<String>,
         buckets: AutoOr<u32>,
@@ -276,6 +277,7 @@ impl PrintedCache {
             context_hash_version: cache.hash_version,
             policy: word(&POLICIES, cache.keeping.policy),
             tools: cache.keeping.tools,
+            single_flight: cache.single_flight,
             scope: word(&SCOPES, cache.scope),
             ttl: cache.keeping.ttl.map(show_duration),
             buckets: match store.buckets {

@@ -212,6 +212,7 @@ section! {
         context_hash_version: i128,
         policy: String,
         tools: bool,
+        single_flight: bool,
         scope: String,
         ttl: Option<Amount>,
         buckets: Amount,

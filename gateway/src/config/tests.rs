@@ -181,6 +181,7 @@ cache:
   context_hash_version: 1
   policy: deterministic
   tools: false
+  single_flight: true
   scope: tenant
   ttl: null
   buckets: auto
@@ -278,6 +279,7 @@ fn every_key_is_read() {
             tools: true,
             ttl: Some(Duration::from_secs(12 * 3600)),
         },
+        single_flight: false,
         scope: Scope::Key,
         hash_version: 3,
     };

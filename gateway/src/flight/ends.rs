@@ -120,7 +120,11 @@ impl Flight {
 
     /// Whether it can be joined.
     pub(super) fn is_open(&self) -> bool {
-        lock(&self.state).beginning.is_some()
+        self.beginning().is_some()
+    }
+
+    fn beginning(&self) -> Option<Beginning<Said>> {
+        lock(&self.state).beginning.clone()
     }
 
     /// Follows it from its start, unless nobody can any more.
@@ -377,7 +381,7 @@ impl Follow {
         }
         let other = shard.get(&flight.key).filter(|other| !Arc::ptr_eq(other, flight));
         if let Some(other) = other
-            && let Some(beginning) = lock(&other.state).beginning.clone()
+            && let Some(beginning) = other.beginning()
             && let Some(follow) = Flight::follow_from(other, &beginning, self.seat)
         {
             state.successor = Some((Arc::clone(other), beginning));
@@ -388,9 +392,7 @@ impl Follow {
         };
         let lead = Flight::begin(&flight.board, &flight.key, self.seat.worker);
         let next = Arc::clone(&lead.flight);
-        if let Some(beginning) = lock(&next.state).beginning.clone() {
-            state.successor = Some((Arc::clone(&next), beginning));
-        }
+        state.successor = next.beginning().map(|beginning| (Arc::clone(&next), beginning));
         // Without a place in the table it is found by those who turn to it alone.
         if shard.len() < flight.board.most || shard.contains_key(&flight.key) {
             shard.insert(flight.key, next);

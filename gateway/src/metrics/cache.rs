@@ -19,20 +19,70 @@ pub enum CacheOutcome {
     Hit,
     /// It had nothing.
     Miss,
+    /// It had nothing, and the answer was being made for another request, which this one followed.
+    Join,
     /// It was not asked.
     Bypass,
 }
 
 /// Every outcome, in the order of its declaration, with its label.
-pub(super) const CACHE_OUTCOMES: [(CacheOutcome, &str); 3] = [
+pub(super) const CACHE_OUTCOMES: [(CacheOutcome, &str); 4] = [
     (CacheOutcome::Hit, "hit"),
     (CacheOutcome::Miss, "miss"),
+    (CacheOutcome::Join, "join"),
     (CacheOutcome::Bypass, "bypass"),
 ];
 
-/// The families of the cache.
-pub(super) fn render(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>], stats: Option<Stats>) {
+/// What a request was to a generation that others can share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlightPart {
+    /// It led: the generation is its own.
+    Leader,
+    /// It followed.
+    Follower,
+    /// It followed one that failed, and led the next.
+    Promoted,
+    /// It shared nothing, since there was no place, or since it may follow nobody.
+    Alone,
+}
+
+/// Every part, in the order of its declaration, with its label.
+pub(super) const FLIGHT_PARTS: [(FlightPart, &str); 4] = [
+    (FlightPart::Leader, "leader"),
+    (FlightPart::Follower, "follower"),
+    (FlightPart::Promoted, "promoted"),
+    (FlightPart::Alone, "alone"),
+];
+
+/// The families of generations that requests share.
+fn flights(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>], open: u64) {
+    let mut family = text.family(
+        "zerohop_flight_requests_total",
+        Kind::Counter,
+        "Requests that might share a generation, by what each was to it; who is promoted was a follower before.",
+    );
+    for (part, name) in FLIGHT_PARTS {
+        let count = sum(workers, |worker| worker.flights[part as usize].get());
+        family.add(&[("part", name)], count);
+    }
+    text.family(
+        "zerohop_flight_orphans_total",
+        Kind::Counter,
+        "Generations that went on without their own client, since others followed.",
+    )
+    .add(&[], sum(workers, |worker| worker.orphans.get()));
+    text.family(
+        "zerohop_flights_open",
+        Kind::Gauge,
+        "Generations that a request which asks the same would follow.",
+    )
+    .add(&[], open);
+}
+
+/// The families of the cache; `open` counts the flights that can be joined.
+pub(super) fn render(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>], stats: Option<Stats>, open: usize) {
     let Some(stats) = stats else { return };
+    flights(text, workers, open as u64);
     let mut family = text.family(
         "zerohop_cache_requests_total",
         Kind::Counter,

@@ -12,14 +12,14 @@ mod render;
 mod text;
 mod vllm;
 
-pub use cache::CacheOutcome;
+pub use cache::{CacheOutcome, FlightPart};
 pub use cell::{Counter, Gauge, Histogram};
 pub use labels::{FinishedReason, Route, dialect_name, error_name};
 pub use process::ProcessGauges;
 pub use render::{CONTENT_TYPE, Common, ModelScrape, Scrape, render};
 
 use crate::{api::Dialect, error::ErrorKind};
-use cache::CACHE_OUTCOMES;
+use cache::{CACHE_OUTCOMES, FLIGHT_PARTS};
 use labels::{CLASSES, DIALECTS, ERRORS, class};
 use zerohop_ring::IoStats;
 
@@ -154,6 +154,9 @@ pub struct WorkerMetrics {
     /// Fields of request bodies that nobody knows and that were ignored.
     pub unknown_fields: Counter,
     cache: [Counter; CACHE_OUTCOMES.len()],
+    flights: [Counter; FLIGHT_PARTS.len()],
+    /// Generations that went on without their own client.
+    pub orphans: Counter,
     /// Connections accepted.
     pub connections_accepted: Counter,
     /// Connections refused since all places were taken.
@@ -233,6 +236,8 @@ impl WorkerMetrics {
             client_gone: Counter::default(),
             unknown_fields: Counter::default(),
             cache: [const { Counter::new() }; CACHE_OUTCOMES.len()],
+            flights: [const { Counter::new() }; FLIGHT_PARTS.len()],
+            orphans: Counter::default(),
             connections_accepted: Counter::default(),
             connections_refused: Counter::default(),
             connections_open: Gauge::default(),
@@ -252,6 +257,11 @@ impl WorkerMetrics {
     /// Counts what the cache of answers was to a request.
     pub fn cached(&self, outcome: CacheOutcome) {
         self.cache[outcome as usize].increment();
+    }
+
+    /// Counts what a request was to a generation that others can share.
+    pub fn flew(&self, part: FlightPart) {
+        self.flights[part as usize].increment();
     }
 
     /// Counts an error that a client was told of.

@@ -47,6 +47,8 @@ pub struct Scrape<'a> {
     pub log_lines_dropped: u64,
     /// Stored answers, if any are kept.
     pub cache: Option<zerohop_cache::Stats>,
+    /// Generations that can be followed.
+    pub flights: usize,
 }
 
 /// A model and its engine.
@@ -71,7 +73,7 @@ pub fn render(scrape: &Scrape<'_>, out: &mut Vec<u8>) {
     let mut text = Text::new(out, &common);
     process(&mut text, scrape);
     requests(&mut text, scrape.workers);
-    cache::render(&mut text, scrape.workers, scrape.cache);
+    cache::render(&mut text, scrape.workers, scrape.cache, scrape.flights);
     connections(&mut text, scrape.workers);
     rings(&mut text, scrape.workers);
     engines(&mut text, scrape.models);

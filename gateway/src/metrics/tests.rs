@@ -253,6 +253,7 @@ fn document(region: Option<&str>) -> String {
         memory_limit: 1 << 30,
         log_lines_dropped: 11,
         cache: Some(cache()),
+        flights: 31,
     };
     let mut out = Vec::new();
     render(&scrape, &mut out);
@@ -447,6 +448,10 @@ fn counted_values_are_shown() {
         ("zerohop_workers{", 2.0),
         ("zerohop_log_lines_dropped_total{", 11.0),
         (r#"zerohop_cache_requests_total{result="hit""#, 0.0),
+        (r#"zerohop_cache_requests_total{result="join""#, 0.0),
+        (r#"zerohop_flight_requests_total{part="promoted""#, 0.0),
+        ("zerohop_flight_orphans_total{", 0.0),
+        ("zerohop_flights_open{", 31.0),
         ("zerohop_cache_entries{", 21.0),
         ("zerohop_cache_bytes{", 22.0),
         ("zerohop_cache_pinned{", 23.0),

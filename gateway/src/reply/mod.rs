@@ -205,6 +205,18 @@ impl Reply {
         self.note = note;
     }
 
+    /// Forgets what an engine told of an answer that is to be made anew; false if some of it has left already.
+    #[must_use]
+    pub fn begin_again(&mut self) -> bool {
+        if !matches!(self.state, State::Waiting | State::Gathering) {
+            return false;
+        }
+        self.state = State::Waiting;
+        self.choices = (0..self.meta.choices).map(|_| Choice::default()).collect();
+        self.usage = None;
+        true
+    }
+
     /// What names the call that began last, of a reply of one answer.
     fn last_call(&self) -> Option<(u64, u64)> {
         let choice = self.choices.last()?;

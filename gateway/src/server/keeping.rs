@@ -51,6 +51,7 @@ pub(super) fn open(wanted: Option<&config::Cache>) -> Result<Option<Arc<Cache>>,
 pub(super) fn kept(cache: &Cache, wanted: &config::Cache, models: &[Arc<ServedModel>]) -> Kept {
     Kept {
         keeping: wanted.keeping,
+        single_flight: wanted.single_flight,
         numbers: models.iter().map(|model| cache.model(&model.id)).collect(),
     }
 }

@@ -9,12 +9,12 @@ mod stored;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use zerohop_engine::{Form, Job, JobKind, Rejected};
+use zerohop_engine::{Form, JobKind, Rejected};
 use zerohop_ring::ConnId;
 
-use self::stored::{Asked, Stored, circumstances};
+use self::stored::{Asked, Share, Stored, circumstances};
 use super::{
-    answering::{Answering, Pending, Told, generate, kinds},
+    answering::{Answering, Following, Pending, Told, generate, kinds},
     kept::Keeper,
     local::{Local, Phase},
     record::{Generation, Record},
@@ -25,6 +25,7 @@ use crate::{
     api::{self, Asks, ChatRequest, Dialect, Ignored, Places, Scratch},
     caller::{Caller, Credentials},
     error::{ApiError, ErrorKind},
+    flight::Said,
     http::{CacheControl, Field, Head, Method, PreparedFields, Version, write},
     metrics,
     reply::{
@@ -342,23 +343,47 @@ impl Request {
             index,
             ignored: &ignored,
         };
-        let (keyed, note) = match self.stored(circumstances, by, &asked, out, local) {
+        let anew = match self.stored(circumstances, by, &asked, conn, out, local) {
             Stored::Given(progress) => return self.given(progress, out, local),
             Stored::Refused(error) => return self.refuse(&error, out, local),
-            Stored::None(keyed, note) => (keyed, note),
+            Stored::None(anew) => anew,
         };
         let meta = self.meta(&request, &model, local);
         if request.extras.as_ref().is_some_and(|extras| extras.form != Form::Free) {
             model.metrics[local.worker()].structured_requests.increment();
         }
-        let generate = generate(request, local);
-        let kinds = kinds(JobKind::Generate(Box::new(generate)), meta.choices);
+        let generate = Box::new(generate(request, local));
+        let choices = meta.choices;
         let mut reply = Reply::new(meta);
+        reply.tell(anew.note);
+        let lead = match anew.share {
+            Share::Follow(follow, keyed) => {
+                if follow.wants_spare() {
+                    follow.leave_spare(generate, body.len());
+                }
+                let following = Following::new(follow, keyed, local.deadline_in(model.deadline));
+                self.accepted();
+                return Outcome::Waiting(Box::new(Answering::following(following, reply, self.record)));
+            }
+            Share::Lead(lead) => Some(lead),
+            Share::Nothing => None,
+        };
+        let keyed = anew.keyed;
         let keeper = keyed.and_then(|keyed| Keeper::new(&reply, keyed, Arc::clone(&model), local));
-        reply.tell(note);
-        match self.submit(kinds, conn, Told::Chat(reply), &model, out, local) {
-            Outcome::Waiting(answering) => Outcome::Waiting(Box::new(answering.kept_by(keeper))),
-            written => written,
+        let kinds = kinds(JobKind::Generate(generate), choices);
+        match hand_in(kinds, conn, &model, local) {
+            Ok(jobs) => {
+                self.accepted();
+                let answering = Answering::new(jobs, Told::Chat(reply), self.record);
+                Outcome::Waiting(Box::new(answering.kept_by(keeper).leading(lead)))
+            }
+            Err(rejected) => {
+                if let Some(lead) = lead {
+                    lead.end(Said::Rejected(rejected.clone()), false);
+                    local.flying().told();
+                }
+                self.refuse(&overload(&rejected), out, local)
+            }
         }
     }
 
@@ -444,24 +469,19 @@ impl Request {
         out: &mut Vec<u8>,
         local: &mut Local,
     ) -> Outcome {
-        let deadline = model.deadline.and_then(|time| local.instant_in(time));
-        let mut jobs = Vec::with_capacity(kinds.len());
-        for kind in kinds {
-            let ticket = local.ticket(conn);
-            let job = Job {
-                ticket,
-                mailbox: local.worker(),
-                kind,
-                deadline,
-            };
-            match model.engine.submit(job) {
-                Ok(handle) => jobs.push(Pending::new(ticket, handle)),
-                Err(rejected) => return self.refuse(&overload(&rejected), out, local),
+        match hand_in(kinds, conn, model, local) {
+            Ok(jobs) => {
+                self.accepted();
+                Outcome::Waiting(Box::new(Answering::new(jobs, told, self.record)))
             }
+            Err(rejected) => self.refuse(&overload(&rejected), out, local),
         }
+    }
+
+    /// Its answer is being made.
+    fn accepted(&mut self) {
         self.record.dialect = Some(self.dialect);
         self.record.status = 200;
-        Outcome::Waiting(Box::new(Answering::new(jobs, told, self.record)))
     }
 
     fn refuse(mut self, error: &ApiError, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
@@ -483,8 +503,20 @@ impl Request {
     }
 }
 
+/// Hands in a job for each answer. If one is not taken, those before it are cancelled.
+fn hand_in(
+    kinds: Vec<JobKind>,
+    conn: ConnId,
+    model: &ServedModel,
+    local: &mut Local,
+) -> Result<Vec<Pending>, Rejected> {
+    let deadline = model.deadline.and_then(|time| local.instant_in(time));
+    let each = |kind| Pending::hand_in(kind, conn, deadline, model, local);
+    kinds.into_iter().map(each).collect()
+}
+
 /// What a client is told when an engine does not take its job.
-fn overload(rejected: &Rejected) -> ApiError {
+pub(super) fn overload(rejected: &Rejected) -> ApiError {
     match rejected {
         Rejected::QueueFull { retry_after } => {
             ApiError::new(ErrorKind::QueueFull, "the model's queue is full").retry_after(*retry_after)

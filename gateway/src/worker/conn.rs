@@ -231,19 +231,38 @@ impl Conn {
         }
     }
 
-    /// An engine's event; false if it belongs to a past request.
-    pub(crate) fn mail(&mut self, mail: &Mail, local: &mut Local) -> bool {
+    /// An engine's event, which is given back if it belongs to a past request.
+    pub(crate) fn mail(&mut self, mail: Mail, local: &mut Local) -> Option<Mail> {
         let State::Answering(answering) = &mut self.state else {
-            return false;
+            return Some(mail);
         };
         let Some(choice) = answering.choice_of(mail.ticket) else {
-            return false;
+            return Some(mail);
         };
         if let Some(reusable) = answering.event(choice, mail, &mut self.out, local) {
             self.replied(reusable, local);
             self.pump(local);
         }
-        true
+        None
+    }
+
+    /// There may be news in the flight that its request follows.
+    pub(crate) fn heard(&mut self, local: &mut Local) {
+        if self.catch_up(local) {
+            self.pump(local);
+        }
+    }
+
+    /// Takes what was said in the flight that its request follows; whether that completes the reply.
+    fn catch_up(&mut self, local: &mut Local) -> bool {
+        let State::Answering(answering) = &mut self.state else {
+            return false;
+        };
+        let end = answering.follow(self.id, &mut self.out, local);
+        if let Some(reusable) = end {
+            self.replied(reusable, local);
+        }
+        end.is_some()
     }
 
     /// A send is over.
@@ -298,6 +317,11 @@ impl Conn {
                 let error = ApiError::new(ErrorKind::RequestTimeout, "the request body did not come in time");
                 gathering.call.refuse_early(Some(&error), &mut self.out, local);
                 self.state = State::Over { linger: true };
+            }
+            State::Answering(mut answering) if answering.deadline().is_some_and(|at| at <= local.now()) => {
+                let reusable = answering.time_out(&mut self.out, local);
+                self.replied(reusable, local);
+                self.pump(local);
             }
             State::Answering(mut answering) => {
                 answering.keep_alive(&mut self.out);
@@ -379,7 +403,10 @@ impl Conn {
         let waiting = match &self.state {
             State::Head => Some(self.head_deadline(limits)),
             State::Body(gathering) => Some(gathering.deadline(limits.read_timeout)),
-            State::Answering(_) => Some(self.waiting_since.saturating_add(nanos(SILENCE))),
+            State::Answering(answering) => {
+                let silence = self.waiting_since.saturating_add(nanos(SILENCE));
+                Some(answering.deadline().map_or(silence, |at| at.min(silence)))
+            }
             State::Over { linger } => linger.then(|| self.waiting_since.saturating_add(nanos(LINGER))),
         };
         let sending = self
@@ -528,6 +555,8 @@ impl Conn {
             Outcome::Waiting(answering) => {
                 self.waiting_since = local.now();
                 self.state = State::Answering(answering);
+                // Of a generation that is under way the beginning is there already.
+                self.catch_up(local);
             }
         }
     }

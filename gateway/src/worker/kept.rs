@@ -170,9 +170,15 @@ impl Answers {
         self.seen.clear();
     }
 
-    pub(super) fn put(&self, answer: Answer) {
-        // What the writer does not take is counted by the cache.
-        let _taken = self.putter.put(answer);
+    /// Hands an answer to the writer. What that does not take (false) is counted by the cache.
+    pub(super) fn put(&self, answer: Answer) -> bool {
+        self.putter.put(answer)
+    }
+
+    /// Whether an answer that was made at `created` or later is found under this key.
+    pub(super) fn has(&self, key: &Key, created: u32) -> bool {
+        let found = self.reader.look_up(key);
+        found.is_some_and(|found| found.sighting.entry.created >= created)
     }
 }
 
@@ -227,24 +233,21 @@ impl Keeper {
         self.recorder.held()
     }
 
-    /// Takes note of an event that the reply has taken; keeps the answer when that completes it.
-    pub(super) fn event(&mut self, mail: &Mail, reply: &Reply, local: &mut Local) {
-        let Some(body) = self.recorder.on(&mail.event, reply) else {
-            return;
-        };
+    /// Takes note of an event that the reply has taken; keeps the answer when that completes it. When it was made, if it was
+    /// handed to the cache.
+    pub(super) fn event(&mut self, mail: &Mail, reply: &Reply, local: &mut Local) -> Option<u32> {
+        let body = self.recorder.on(&mail.event, reply)?;
         let snapshot = Arc::clone(local.snapshot());
         let (Event::Finished { finish, usage }, Some(kept)) = (&mail.event, &snapshot.kept) else {
-            return;
+            return None;
         };
         // Rules that changed meanwhile may have made another answer than the key stands for.
         let is_of_key = self.model.era.holds();
-        let Some(finish) = kept.keeping.keeps(finish, body.len()).filter(|_| is_of_key) else {
-            return;
-        };
+        let finish = kept.keeping.keeps(finish, body.len()).filter(|_| is_of_key)?;
         let created = u32::try_from(local.unix_seconds()).unwrap_or(u32::MAX);
         let took = local.clock().saturating_sub(self.begun).as_millis();
         let expires = kept.keeping.expires(created, local.chance());
-        local.keep(Answer {
+        let taken = local.keep(Answer {
             model: self.model.id.as_ref().to_owned(),
             tenant: self.keyed.tenant,
             prompt: self.keyed.prompt,
@@ -260,6 +263,7 @@ impl Keeper {
             request: None,
             body,
         });
+        taken.then_some(created)
     }
 }
 

@@ -16,11 +16,12 @@ use std::{
 
 use arc_swap::ArcSwap;
 use zerohop_cache::{Answer, Cache};
-use zerohop_engine::Ticket;
-use zerohop_ring::{ConnId, IoStats, ListenerId, Nanos};
+use zerohop_engine::{Mail, Ticket};
+use zerohop_ring::{ConnId, IoStats, ListenerId, Nanos, Wake};
 
 use super::{
     budget::{Budget, Pot},
+    flying::Flying,
     kept::Answers,
     record::Record,
     routes::Route,
@@ -32,6 +33,7 @@ use crate::{
     config::Config,
     date::HttpDate,
     error::ApiError,
+    flight::Flights,
     http::{
         RequestId,
         head::Version,
@@ -85,6 +87,8 @@ pub struct Shared {
     prometheus: bool,
     /// Where answers are kept, if they are.
     cache: Option<Arc<Cache>>,
+    /// Generations that requests share.
+    flights: Flights,
 }
 
 /// Replies that never change.
@@ -118,6 +122,7 @@ impl Shared {
             labels,
             prometheus: config.metrics.prometheus,
             cache: None,
+            flights: Flights::new(workers),
         }
     }
 
@@ -206,6 +211,7 @@ pub struct Local {
     ids: IdSource,
     scratch: Scratch,
     answers: Option<Answers>,
+    flying: Flying,
     date: HttpDate,
     now: Nanos,
     unix_time: (u64, u32),
@@ -227,6 +233,7 @@ impl Local {
             budget: Budget::new(Arc::clone(&shared.memory)),
             with_kernel: 0,
             answers: shared.cache.as_deref().and_then(Answers::new),
+            flying: Flying::new(worker, shared.flights.clone()),
             shared,
             access: AccessLog::new(log.clone()),
             log,
@@ -257,17 +264,21 @@ impl Local {
 
     /// A turn is over: what was counted and logged is shown.
     pub(crate) fn end_of_turn(&mut self, stats: &IoStats) {
+        self.flying.ring();
+        self.flying.tend(self.now, self.answers.as_ref());
         self.metrics.publish_io(stats);
         // What the kernel still reads of replies counts too; no connection can give that up.
         let before = mem::replace(&mut self.with_kernel, stats.held_bytes as usize);
         let _ = self.budget.change(before, self.with_kernel);
+        let (before, held) = self.flying.held();
+        let _ = self.budget.change(before, held);
         self.metrics.memory_held.set(self.budget.used());
         self.access.flush_due(self.now);
     }
 
-    /// When the worker must wake to hand over what it logged.
-    pub(crate) fn log_due(&self) -> Option<Nanos> {
-        self.access.due()
+    /// When the worker must wake to hand over what it logged, or to let go of an answer that waits to be stored.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        [self.access.due(), self.flying.due()].into_iter().flatten().min()
     }
 
     pub(crate) fn now(&self) -> Nanos {
@@ -295,6 +306,12 @@ impl Local {
     /// The moment after this time from now; `None` if no clock reaches it.
     pub(crate) fn instant_in(&self, time: Duration) -> Option<Instant> {
         self.clock.instant(self.clock.now().checked_add(time)?)
+    }
+
+    /// The moment after this time from now, by the worker's time and by the engine's.
+    pub(crate) fn deadline_in(&self, time: Option<Duration>) -> Option<(Nanos, Instant)> {
+        let time = time?;
+        Some((self.now.saturating_add(nanos(time)), self.instant_in(time)?))
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -435,10 +452,38 @@ impl Local {
         Some((self.answers.as_mut()?, &mut self.scratch))
     }
 
-    /// Hands an answer to the cache.
-    pub(super) fn keep(&self, answer: Answer) {
-        if let Some(answers) = &self.answers {
-            answers.put(answer);
+    /// Hands an answer to the cache; whether that takes it.
+    pub(super) fn keep(&self, answer: Answer) -> bool {
+        self.answers.as_ref().is_some_and(|answers| answers.put(answer))
+    }
+
+    /// This worker's part in generations that requests share.
+    pub(super) fn flying(&mut self) -> &mut Flying {
+        &mut self.flying
+    }
+
+    /// From now on this worker is woken when something is said in a flight that its connections follow.
+    pub(super) fn open_door(&mut self, waker: Arc<dyn Wake>) {
+        self.flying.flights().open_door(self.worker, waker);
+    }
+
+    /// Whether a generation goes on here without its client.
+    pub(super) fn has_orphans(&self) -> bool {
+        self.flying.has_orphans()
+    }
+
+    /// An engine's event for no connection: for a generation that goes on without its client, or for nobody.
+    pub(super) fn mail_of_orphan(&mut self, mail: Mail) {
+        let ticket = mail.ticket;
+        let Some(mut orphan) = self.flying.orphan(ticket) else {
+            return;
+        };
+        // Nobody reads what its reply says; but it gives calls the ids that they are stored with.
+        let mut unread = Vec::new();
+        let choice = orphan.choice_of(ticket);
+        let end = choice.and_then(|choice| orphan.event(choice, mail, &mut unread, self));
+        if end.is_none() {
+            self.flying.adopt(ticket, orphan);
         }
     }
 
@@ -524,6 +569,7 @@ impl Local {
                 memory_limit: self.shared.memory.limit(),
                 log_lines_dropped: self.log.dropped(),
                 cache: self.shared.cache.as_deref().map(Cache::stats),
+                flights: self.shared.flights.open(),
             },
             out,
         );

@@ -10,6 +10,7 @@ mod answer;
 mod answering;
 mod budget;
 mod conn;
+mod flying;
 mod kept;
 mod local;
 mod record;
@@ -73,7 +74,8 @@ pub struct Worker<I: Io> {
 
 impl<I: Io> Worker<I> {
     /// A worker over `io`, whose listeners serve `surfaces` in the same order.
-    pub fn new(io: I, surfaces: Vec<Surface>, commands: Receiver<Command>, local: Local) -> Self {
+    pub fn new(io: I, surfaces: Vec<Surface>, commands: Receiver<Command>, mut local: Local) -> Self {
+        local.open_door(io.waker());
         Self {
             io,
             conns: Vec::new(),
@@ -102,9 +104,9 @@ impl<I: Io> Worker<I> {
         Ok(())
     }
 
-    /// Whether it was told to end and nothing is left.
+    /// Whether it was told to end and nothing is left, also of what others follow.
     fn has_ended(&self) -> bool {
-        self.ending && self.open == 0 && self.listening == 0
+        self.ending && self.open == 0 && self.listening == 0 && !self.local.has_orphans()
     }
 
     /// One turn of the loop.
@@ -117,6 +119,8 @@ impl<I: Io> Worker<I> {
         }
         self.completions = completions;
         self.deliver_mail();
+        self.local.flying().ring();
+        self.deliver_news();
         self.expire(self.io.now());
         self.obey();
         self.local.end_of_turn(&self.io.stats());
@@ -125,7 +129,7 @@ impl<I: Io> Worker<I> {
 
     /// When the worker must look again though nothing came.
     fn deadline(&self) -> Option<Nanos> {
-        [self.timers.next(), self.local.log_due()].into_iter().flatten().min()
+        [self.timers.next(), self.local.due()].into_iter().flatten().min()
     }
 
     fn complete(&mut self, completion: Completion) {
@@ -197,19 +201,21 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Hands each event to the connection that waits for it; those of past requests are dropped.
+    /// Hands each event to the connection that waits for it, or to a generation that goes on without one; those of past
+    /// requests are dropped.
     fn deliver_mail(&mut self) {
         for mailbox in &mut self.mail {
             for _ in 0..MAIL_BATCH {
                 let Ok(mail) = mailbox.pop() else { break };
-                if let Some(this) = self
-                    .conns
-                    .get_mut(Conn::slot_of(mail.ticket))
-                    .and_then(Option::as_deref_mut)
-                    && this.mail(&mail, &mut self.local)
-                    && self.touched.last() != Some(&this.id())
-                {
-                    self.touched.push(this.id());
+                let slot = self.conns.get_mut(Conn::slot_of(mail.ticket));
+                let Some(this) = slot.and_then(Option::as_deref_mut) else {
+                    self.local.mail_of_orphan(mail);
+                    continue;
+                };
+                match this.mail(mail, &mut self.local) {
+                    Some(mail) => self.local.mail_of_orphan(mail),
+                    None if self.touched.last() != Some(&this.id()) => self.touched.push(this.id()),
+                    None => {}
                 }
             }
             if !mailbox.is_empty() {
@@ -220,6 +226,18 @@ impl<I: Io> Worker<I> {
             .retain(|mailbox| !(mailbox.is_abandoned() && mailbox.is_empty()));
         while let Some(conn) = self.touched.pop() {
             self.settle(conn);
+        }
+    }
+
+    /// Has the connections that follow a flight with news look at it.
+    fn deliver_news(&mut self) {
+        for flight in self.local.flying().news() {
+            for conn in flight.seats(self.local.worker()) {
+                if let Some(this) = lookup(&mut self.conns, conn) {
+                    this.heard(&mut self.local);
+                    self.settle(conn);
+                }
+            }
         }
     }
 
@@ -256,6 +274,7 @@ impl<I: Io> Worker<I> {
                     self.local.begin_drain();
                     self.io.stop_accept();
                     self.each(Conn::abort);
+                    self.local.flying().stop();
                 }
             }
         }

@@ -99,6 +99,7 @@ impl Reader<'_> {
                 tools: raw.tools.given().is_some_and(|at| at.value),
                 ttl: raw.ttl.set().and_then(|given| self.time(&given, TTL)),
             },
+            single_flight: raw.single_flight.given().is_none_or(|at| at.value),
             scope: self.word(raw.scope, &SCOPES, Scope::Tenant),
             hash_version: self.whole(raw.context_hash_version, VERSION, 1),
         };

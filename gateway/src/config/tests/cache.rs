@@ -18,6 +18,7 @@ fn a_cache_has_a_place_or_is_none() {
         ttl: None,
     };
     assert_eq!((default.keeping, default.scope), (keeping, Scope::Tenant));
+    assert!(default.single_flight);
     for text in ["{}", "{type: memory, ttl: null, index_path: null, local: {path: null}}"] {
         assert_eq!(cache(text), Some(default.clone()), "{text}");
     }
@@ -51,7 +52,7 @@ fn only_the_store_of_the_cache_needs_a_restart() {
         assert_eq!(base.needs_restart(&good(&format!("cache: {text}\n"))), wanted, "{text}");
     };
     check(
-        "{policy: all, tools: true, ttl: 1h, scope: public, context_hash_version: 2}",
+        "{policy: all, tools: true, ttl: 1h, scope: public, context_hash_version: 2, single_flight: false}",
         &[],
     );
     let store = ["the store of cache.*"];

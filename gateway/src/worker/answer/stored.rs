@@ -1,27 +1,30 @@
-//! Requests that a stored answer serves.
+//! Requests that a stored answer serves, or one that is being made for another request.
 //!
-//! It asks [`crate::keep`] what is allowed and [`super::super::kept`] what there is. Invariant: a reply made here tells
-//! `x-cache: hit` and the age of its answer, and is counted and logged like any other.
+//! It asks [`crate::keep`] what is allowed, [`super::super::kept`] what there is and [`crate::flight`] what is being made.
+//! Invariants: a reply made here tells `x-cache: hit` and the age of its answer, and is counted and logged like any other;
+//! what may not be kept is not shared either.
 
 use std::sync::Arc;
 
 use zerohop_cache::Key;
+use zerohop_ring::ConnId;
 
 use super::{Admitted, Outcome, Request};
 use crate::{
     api::{ChatRequest, Dialect, Ignored},
     error::{ApiError, ErrorKind},
+    flight::{Follow, Joined, Lead, Seat, Wish},
     http::CacheControl,
-    keep::Plan,
+    keep::{Age, Plan},
     key::Keyed,
-    metrics::CacheOutcome,
+    metrics::{CacheOutcome, FlightPart},
     reply::{
         CacheNote, Progress,
         stored::{Shape, hit},
     },
     resolve::ModelIndex,
     worker::{
-        kept::{Circumstances, Hit, whose},
+        kept::{Circumstances, Clock, Hit, whose},
         local::Local,
         record::Generation,
     },
@@ -42,8 +45,27 @@ pub(super) enum Stored {
     Given(Progress),
     /// It wanted nothing else.
     Refused(ApiError),
-    /// It is to be answered anew, and the answer kept under this key, if there is one; the reply's head tells the note.
-    None(Option<Keyed>, CacheNote),
+    /// Its answer is to be made, or is being made.
+    None(Anew),
+}
+
+/// How a request that no stored answer serves is answered.
+pub(super) struct Anew {
+    /// What the answer is kept under, if it is.
+    pub(super) keyed: Option<Keyed>,
+    /// What the reply's head tells.
+    pub(super) note: CacheNote,
+    pub(super) share: Share,
+}
+
+/// Whether a request shares a generation.
+pub(super) enum Share {
+    /// It does not.
+    Nothing,
+    /// Others can follow its own.
+    Lead(Lead),
+    /// It follows another's, whose answer would be kept under this key.
+    Follow(Follow, Keyed),
 }
 
 /// What beside its body decides how a request is answered; `None` where no answers are kept.
@@ -82,40 +104,84 @@ impl Request {
         circumstances: Option<Circumstances>,
         by: &Admitted,
         asked: &Asked<'_>,
+        conn: ConnId,
         out: &mut Vec<u8>,
         local: &mut Local,
     ) -> Stored {
         let (plan, keyed) = plan(by, asked, local);
         if let (Some(age), Some((keyed, key)), Some(circumstances)) = (plan.look_up, keyed, circumstances) {
             let clock = local.cache_clock();
-            let date = *local.date();
-            let model = Arc::clone(by.snapshot.model(asked.index));
-            let shape = Shape::new(self.dialect, asked.request.stream, asked.request.model.as_str());
-            let hit = local.answers().and_then(|answers| {
-                let found = answers.look_up(&key, age, clock)?;
-                answers.replay((found, age), shape, (asked.index, model), clock)
-            });
-            if let Some(hit) = hit {
-                let progress = self.send(&hit, clock.age(&hit.found), &date, out);
-                if let Some(generation) = &mut self.record.generation {
-                    generation.replayed(hit.usage);
-                }
-                // One that began under an older snapshot would be kept for nobody, and its model with it.
-                let is_present = local.snapshot().epoch == by.snapshot.epoch;
-                if let Some(answers) = local.answers().filter(|_| is_present) {
-                    answers.remember(circumstances, asked.body, hit);
-                }
+            if let Some(progress) = self.look_up((&key, age, clock), &circumstances, by, asked, out, local) {
                 return Stored::Given(progress);
             }
-            local.metrics().cached(CacheOutcome::Miss);
-            return anew(plan, Some(keyed), CacheNote::MISS);
+            if plan.only_stored {
+                local.metrics().cached(CacheOutcome::Miss);
+                return Stored::Refused(not_stored());
+            }
+            let mut joined = join(plan, by, asked, (&key, Some((age, clock))), conn, local);
+            // It was stored between the two looks, and before its flight was over: it is there now.
+            if let Joined::Stored = joined {
+                if let Some(progress) = self.look_up((&key, age, clock), &circumstances, by, asked, out, local) {
+                    return Stored::Given(progress);
+                }
+                joined = Joined::Alone;
+            }
+            return anew(plan, Some(keyed), joined, (CacheOutcome::Miss, CacheNote::MISS), local);
         }
-        let keyed = keyed.map(|(keyed, _)| keyed);
-        if by.snapshot.kept.is_none() {
-            return anew(plan, keyed, CacheNote::NONE);
+        if plan.only_stored {
+            return Stored::Refused(not_stored());
         }
-        local.metrics().cached(CacheOutcome::Bypass);
-        anew(plan, keyed, CacheNote::BYPASS)
+        let Some((keyed, key)) = keyed else {
+            let note = match by.snapshot.kept.is_some() {
+                true => CacheNote::BYPASS,
+                false => CacheNote::NONE,
+            };
+            if by.snapshot.kept.is_some() {
+                local.metrics().cached(CacheOutcome::Bypass);
+            }
+            let share = Share::Nothing;
+            return Stored::None(Anew {
+                keyed: None,
+                note,
+                share,
+            });
+        };
+        let joined = join(plan, by, asked, (&key, None), conn, local);
+        anew(
+            plan,
+            Some(keyed),
+            joined,
+            (CacheOutcome::Bypass, CacheNote::BYPASS),
+            local,
+        )
+    }
+
+    /// Writes the reply of what is stored under this key, if there is something fresh.
+    fn look_up(
+        &mut self,
+        (key, age, clock): (&Key, Age, Clock),
+        circumstances: &Circumstances,
+        by: &Admitted,
+        asked: &Asked<'_>,
+        out: &mut Vec<u8>,
+        local: &mut Local,
+    ) -> Option<Progress> {
+        let date = *local.date();
+        let model = Arc::clone(by.snapshot.model(asked.index));
+        let shape = Shape::new(self.dialect, asked.request.stream, asked.request.model.as_str());
+        let answers = local.answers()?;
+        let found = answers.look_up(key, age, clock)?;
+        let hit = answers.replay((found, age), shape, (asked.index, model), clock)?;
+        let progress = self.send(&hit, clock.age(&hit.found), &date, out);
+        if let Some(generation) = &mut self.record.generation {
+            generation.replayed(hit.usage);
+        }
+        // One that began under an older snapshot would be kept for nobody, and its model with it.
+        let is_present = local.snapshot().epoch == by.snapshot.epoch;
+        if let Some(answers) = local.answers().filter(|_| is_present) {
+            answers.remember(circumstances.clone(), asked.body, hit);
+        }
+        Some(progress)
     }
 
     fn send(&self, hit: &Hit, age: u64, date: &crate::date::HttpDate, out: &mut Vec<u8>) -> Progress {
@@ -130,13 +196,60 @@ impl Request {
     }
 }
 
-/// Nothing stored is given.
-fn anew(plan: Plan, keyed: Option<Keyed>, note: CacheNote) -> Stored {
-    if plan.only_stored {
-        let what = "no stored answer serves this request (cache-control: only-if-cached)";
-        return Stored::Refused(ApiError::new(ErrorKind::NotCached, what));
+/// Nothing stored is given: what the request is to the cache and to flights is counted.
+fn anew(
+    plan: Plan,
+    keyed: Option<Keyed>,
+    joined: Joined,
+    (outcome, note): (CacheOutcome, CacheNote),
+    local: &mut Local,
+) -> Stored {
+    let (share, part) = match (joined, keyed) {
+        (Joined::Follower(follow), Some(keyed)) => {
+            local.metrics().cached(CacheOutcome::Join);
+            local.metrics().flew(FlightPart::Follower);
+            return Stored::None(Anew {
+                keyed: None,
+                note: CacheNote::JOIN,
+                share: Share::Follow(follow, keyed),
+            });
+        }
+        (Joined::Leader(lead), _) => (Share::Lead(lead), FlightPart::Leader),
+        (Joined::Follower(_) | Joined::Stored | Joined::Alone, _) => (Share::Nothing, FlightPart::Alone),
+    };
+    local.metrics().cached(outcome);
+    local.metrics().flew(part);
+    let keyed = keyed.filter(|_| plan.store);
+    Stored::None(Anew { keyed, note, share })
+}
+
+fn not_stored() -> ApiError {
+    let what = "no stored answer serves this request (cache-control: only-if-cached)";
+    ApiError::new(ErrorKind::NotCached, what)
+}
+
+/// Joins the flight of this key where that is allowed. `stored` is how to look again for an answer; without it the request wants
+/// one that is made anew.
+fn join(
+    plan: Plan,
+    by: &Admitted,
+    asked: &Asked<'_>,
+    (key, stored): (&Key, Option<(Age, Clock)>),
+    conn: ConnId,
+    local: &mut Local,
+) -> Joined {
+    let single = by.snapshot.kept.as_ref().is_some_and(|kept| kept.single_flight);
+    // Under rules that are not those of the key any more, two requests of one key may have different answers.
+    if !single || !plan.store || !by.snapshot.model(asked.index).era.holds() {
+        return Joined::Alone;
     }
-    Stored::None(keyed.filter(|_| plan.store), note)
+    let worker = local.worker();
+    let flights = local.flying().flights().clone();
+    let wish = if stored.is_some() { Wish::Any } else { Wish::Anew };
+    flights.join(key, Seat { worker, conn }, wish, || {
+        let found = stored.zip(local.answers());
+        found.is_some_and(|((age, clock), answers)| answers.look_up(key, age, clock).is_some())
+    })
 }
 
 /// What the request may have of stored answers, and its key.
