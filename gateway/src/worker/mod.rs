@@ -328,4 +328,6 @@ fn lookup(conns: &mut [Option<Box<Conn>>], conn: ConnId) -> Option<&mut Conn> {
 }
 
 #[cfg(test)]
+mod flight_tests;
+#[cfg(test)]
 mod sim_tests;
