@@ -11,6 +11,7 @@ mod cancel;
 mod command_line;
 mod completions;
 mod embeddings;
+mod flights;
 mod hostile;
 mod memory;
 mod protocol;

@@ -250,7 +250,7 @@ impl Lead {
         self.over = true;
         self.push(said);
         lock(&self.flight.state).phase = Phase::Over;
-        if kept && self.open {
+        if kept && self.flight.is_open() {
             return Some(Stay(Arc::clone(&self.flight)));
         }
         Flight::close(&self.flight);

@@ -120,40 +120,37 @@ impl Request {
             }
             let mut joined = join(plan, by, asked, (&key, Some((age, clock))), conn, local);
             // It was stored between the two looks, and before its flight was over: it is there now.
-            if let Joined::Stored = joined {
+            if let Some(Joined::Stored) = joined {
                 if let Some(progress) = self.look_up((&key, age, clock), &circumstances, by, asked, out, local) {
                     return Stored::Given(progress);
                 }
-                joined = Joined::Alone;
+                joined = Some(Joined::Alone);
             }
-            return anew(plan, Some(keyed), joined, (CacheOutcome::Miss, CacheNote::MISS), local);
+            local.metrics().cached(match joined {
+                Some(Joined::Follower(_)) => CacheOutcome::Join,
+                _ => CacheOutcome::Miss,
+            });
+            return anew(plan, keyed, joined, CacheNote::MISS, local);
+        }
+        let note = match by.snapshot.kept.is_some() {
+            true => CacheNote::BYPASS,
+            false => CacheNote::NONE,
+        };
+        if note == CacheNote::BYPASS {
+            local.metrics().cached(CacheOutcome::Bypass);
         }
         if plan.only_stored {
             return Stored::Refused(not_stored());
         }
         let Some((keyed, key)) = keyed else {
-            let note = match by.snapshot.kept.is_some() {
-                true => CacheNote::BYPASS,
-                false => CacheNote::NONE,
-            };
-            if by.snapshot.kept.is_some() {
-                local.metrics().cached(CacheOutcome::Bypass);
-            }
-            let share = Share::Nothing;
             return Stored::None(Anew {
                 keyed: None,
                 note,
-                share,
+                share: Share::Nothing,
             });
         };
         let joined = join(plan, by, asked, (&key, None), conn, local);
-        anew(
-            plan,
-            Some(keyed),
-            joined,
-            (CacheOutcome::Bypass, CacheNote::BYPASS),
-            local,
-        )
+        anew(plan, keyed, joined, note, local)
     }
 
     /// Writes the reply of what is stored under this key, if there is something fresh.
@@ -196,30 +193,19 @@ impl Request {
     }
 }
 
-/// Nothing stored is given: what the request is to the cache and to flights is counted.
-fn anew(
-    plan: Plan,
-    keyed: Option<Keyed>,
-    joined: Joined,
-    (outcome, note): (CacheOutcome, CacheNote),
-    local: &mut Local,
-) -> Stored {
-    let (share, part) = match (joined, keyed) {
-        (Joined::Follower(follow), Some(keyed)) => {
-            local.metrics().cached(CacheOutcome::Join);
-            local.metrics().flew(FlightPart::Follower);
-            return Stored::None(Anew {
-                keyed: None,
-                note: CacheNote::JOIN,
-                share: Share::Follow(follow, keyed),
-            });
+/// Nothing stored is given.
+fn anew(plan: Plan, keyed: Keyed, joined: Option<Joined>, note: CacheNote, local: &mut Local) -> Stored {
+    let (note, share, part) = match joined {
+        None => (note, Share::Nothing, None),
+        Some(Joined::Follower(follow)) => {
+            let share = Share::Follow(follow, keyed);
+            (CacheNote::JOIN, share, Some(FlightPart::Follower))
         }
-        (Joined::Leader(lead), _) => (Share::Lead(lead), FlightPart::Leader),
-        (Joined::Follower(_) | Joined::Stored | Joined::Alone, _) => (Share::Nothing, FlightPart::Alone),
+        Some(Joined::Leader(lead)) => (note, Share::Lead(lead), Some(FlightPart::Leader)),
+        Some(Joined::Stored | Joined::Alone) => (note, Share::Nothing, Some(FlightPart::Alone)),
     };
-    local.metrics().cached(outcome);
-    local.metrics().flew(part);
-    let keyed = keyed.filter(|_| plan.store);
+    part.into_iter().for_each(|part| local.metrics().flew(part));
+    let keyed = Some(keyed).filter(|_| plan.store);
     Stored::None(Anew { keyed, note, share })
 }
 
@@ -228,8 +214,8 @@ fn not_stored() -> ApiError {
     ApiError::new(ErrorKind::NotCached, what)
 }
 
-/// Joins the flight of this key where that is allowed. `stored` is how to look again for an answer; without it the request wants
-/// one that is made anew.
+/// Joins the flight of this key; `None` where nothing may be shared. `stored` is how to look again for an answer; without it the
+/// request wants one that is made anew.
 fn join(
     plan: Plan,
     by: &Admitted,
@@ -237,19 +223,19 @@ fn join(
     (key, stored): (&Key, Option<(Age, Clock)>),
     conn: ConnId,
     local: &mut Local,
-) -> Joined {
+) -> Option<Joined> {
     let single = by.snapshot.kept.as_ref().is_some_and(|kept| kept.single_flight);
     // Under rules that are not those of the key any more, two requests of one key may have different answers.
     if !single || !plan.store || !by.snapshot.model(asked.index).era.holds() {
-        return Joined::Alone;
+        return None;
     }
     let worker = local.worker();
     let flights = local.flying().flights().clone();
     let wish = if stored.is_some() { Wish::Any } else { Wish::Anew };
-    flights.join(key, Seat { worker, conn }, wish, || {
+    Some(flights.join(key, Seat { worker, conn }, wish, || {
         let found = stored.zip(local.answers());
         found.is_some_and(|((age, clock), answers)| answers.look_up(key, age, clock).is_some())
-    })
+    }))
 }
 
 /// What the request may have of stored answers, and its key.

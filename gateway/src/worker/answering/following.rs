@@ -67,8 +67,12 @@ impl Answering {
     /// Writes what has been said meanwhile in the flight that it follows, for this connection; when that completes the
     /// reply, whether the connection can take another request.
     pub(crate) fn follow(&mut self, conn: ConnId, out: &mut Vec<u8>, local: &mut Local) -> Option<bool> {
-        let Part::Follows(mut following) = mem::replace(&mut self.part, Part::Alone) else {
-            return None;
+        let mut following = match mem::replace(&mut self.part, Part::Alone) {
+            Part::Follows(following) => following,
+            other => {
+                self.part = other;
+                return None;
+            }
         };
         while let Some(said) = following.follow.peek() {
             if said.is_failure() && following.may_turn && self.reply.begin_again() {
