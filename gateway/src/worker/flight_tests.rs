@@ -3,6 +3,7 @@
 //!
 //! Invariant: nothing is left to chance but which worker a connection reaches, and a test connects until it is the right one.
 
+mod random;
 mod stage;
 
 use zerohop_engine::{Event, Finish, Part};

@@ -26,8 +26,8 @@ pub(crate) struct Following {
     keyed: Keyed,
     /// When it gives up, by the worker's time and by the engine's.
     deadline: Option<(Nanos, Instant)>,
-    /// It has not turned to another flight yet.
-    may_turn: bool,
+    /// It has turned to another flight once.
+    has_turned: bool,
 }
 
 impl Following {
@@ -36,8 +36,13 @@ impl Following {
             follow,
             keyed,
             deadline,
-            may_turn: true,
+            has_turned: false,
         }
+    }
+
+    /// Whether it may turn to another flight now.
+    fn may_turn(&self, now: Nanos) -> bool {
+        !self.has_turned && self.deadline.is_none_or(|(at, _)| now < at)
     }
 }
 
@@ -74,9 +79,13 @@ impl Answering {
                 return None;
             }
         };
-        while let Some(said) = following.follow.peek() {
-            if said.is_failure() && following.may_turn && self.reply.begin_again() {
-                following.may_turn = false;
+        loop {
+            let may_turn = following.may_turn(local.now());
+            let Some(said) = following.follow.peek() else {
+                break;
+            };
+            if said.is_failure() && may_turn && self.reply.begin_again() {
+                following.has_turned = true;
                 match following.follow.again() {
                     Again::Leader(lead, generate) => {
                         let kind = JobKind::Generate(generate);
