@@ -8,7 +8,7 @@ use std::fs;
 use serde_json::Value;
 use zerohop_tests::{
     gateway::{Gateway, Settings},
-    http::{self, Client},
+    http::Client,
     metrics::Metrics,
     wait::wait_for,
 };
@@ -18,6 +18,8 @@ use crate::ask::{CHAT, MESSAGES, answer, chat, message, text_of, with};
 const QUESTION: &str = "What is the capital of France?";
 /// Requests that come together.
 const CROWD: usize = 1000;
+/// Requests that keep the engine busy meanwhile: some seconds each.
+const OCCUPANTS: usize = 8;
 
 /// Two cores that this process may use, or the one that there is.
 fn cores() -> Vec<usize> {
@@ -55,9 +57,17 @@ fn ask(gateway: &Gateway, path: &str, body: &Value, head: &str) -> Client {
 fn occupants(gateway: &Gateway) -> Vec<Client> {
     let body = with(with(chat("Tell me everything."), "ignore_eos", true), "temperature", 2);
     let body = with(with(body, "max_completion_tokens", 1500), "stream", true);
-    let mut all: Vec<_> = (0..8).map(|_| ask(gateway, CHAT, &body, "")).collect();
-    assert_eq!(all[0].head().status, 200);
+    let all = (0..OCCUPANTS).map(|_| ask(gateway, CHAT, &body, "")).collect();
+    wait_for_requests(gateway, OCCUPANTS);
     all
+}
+
+/// Waits until so many requests have been read and handed on.
+fn wait_for_requests(gateway: &Gateway, count: usize) {
+    wait_for(&format!("{count} requests"), || {
+        let read = Metrics::of(gateway.address()).sum("zerohop_cache_requests_total", &[]);
+        (read >= count as f64).then_some(())
+    });
 }
 
 fn parts(gateway: &Gateway, part: &str) -> f64 {
@@ -198,16 +208,9 @@ fn who_may_not_share_is_answered_alone() {
         let gateway = Gateway::start(&settings);
         let busy = occupants(&gateway);
         let mut first = ask(&gateway, MESSAGES, &message(QUESTION), "");
-        let waiting = |count| {
-            wait_for("the queue", || {
-                let waiting = Metrics::of(gateway.address()).sum("zerohop_engine_waiting", &[]);
-                (waiting >= f64::from(count)).then_some(())
-            });
-        };
-        // Seven of the eight that keep it busy wait, and then these.
-        waiting(8);
+        wait_for_requests(&gateway, OCCUPANTS + 1);
         let mut second = ask(&gateway, CHAT, &chat(QUESTION), head);
-        waiting(9);
+        wait_for_requests(&gateway, OCCUPANTS + 2);
         assert_eq!(parts(&gateway, "follower"), 0.0);
         drop(busy);
         assert_eq!(text_of(&first.response()), text_of(&second.response()));
