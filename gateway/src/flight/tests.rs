@@ -264,8 +264,8 @@ fn no_follower_on_another_thread_sleeps_through_the_end() {
         let (flights, sleepers) = with_doors(WORKERS, MOST);
         let mut leader = lead(&flights, 1, seat(0, 0));
         thread::scope(|scope| {
-            for worker in 1..WORKERS {
-                let (flights, sleeper) = (flights.clone(), Arc::clone(&sleepers[worker]));
+            for (worker, sleeper) in sleepers.iter().enumerate().skip(1) {
+                let (flights, sleeper) = (flights.clone(), Arc::clone(sleeper));
                 scope.spawn(move || {
                     let joined = flights.join(&key(1), seat(worker, round), Wish::Any, || false);
                     let Joined::Follower(mut follow) = joined else { return };
