@@ -261,7 +261,8 @@ fn followers_have_their_own_deadline() {
 
 #[test]
 fn who_may_not_share_is_answered_alone() {
-    let alone: [(&str, fn(&mut Form), Ask, &str); 5] = [
+    type Row = (&'static str, fn(&mut Form), Ask, &'static str);
+    let alone: [Row; 5] = [
         (
             "policy off",
             |form| form.policy = crate::keep::Policy::Off,
