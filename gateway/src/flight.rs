@@ -17,7 +17,7 @@ mod doors;
 mod ends;
 mod log;
 
-pub use self::ends::{Again, Flight, Follow, Lead, Leaving, Seat, Stay};
+pub use self::ends::{Again, Conn, Flight, Follow, Lead, Leaving, Seat, Stay};
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,6 @@ use std::{
 use foldhash::fast::RandomState;
 use zerohop_cache::Key;
 use zerohop_engine::{Event, Rejected};
-use zerohop_ring::Wake;
 
 use self::doors::Doors;
 
@@ -39,6 +38,9 @@ const MOST: usize = 256;
 /// Longest log in bytes that is kept from its start. When a flight outgrows it, nobody can join it any more; those who
 /// follow hear the rest.
 pub const LONGEST: usize = 1 << 20;
+
+/// Wakes a worker, from any thread.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// What is said in a flight.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,7 +135,7 @@ impl Flights {
     }
 
     /// From now on this worker is woken when there is news for it.
-    pub fn open_door(&self, worker: usize, waker: Arc<dyn Wake>) {
+    pub fn open_door(&self, worker: usize, waker: Wake) {
         self.0.doors.open(worker, waker);
     }
 

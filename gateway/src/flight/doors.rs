@@ -12,9 +12,7 @@ use std::{
     },
 };
 
-use zerohop_ring::Wake;
-
-use super::Flight;
+use super::{Flight, Wake};
 
 /// Nothing lies behind the door, as far as its worker knows.
 const QUIET: u8 = 0;
@@ -32,7 +30,7 @@ pub(super) struct Doors(Box<[Door]>);
 struct Door {
     news: Mutex<Vec<Arc<Flight>>>,
     bell: AtomicU8,
-    waker: OnceLock<Arc<dyn Wake>>,
+    waker: OnceLock<Wake>,
 }
 
 impl Doors {
@@ -45,7 +43,7 @@ impl Doors {
     }
 
     /// Whoever rings at this door wakes a worker so. A worker opens its door once.
-    pub(super) fn open(&self, worker: usize, waker: Arc<dyn Wake>) {
+    pub(super) fn open(&self, worker: usize, waker: Wake) {
         let _first = self.0[worker].waker.set(waker);
     }
 
@@ -62,7 +60,7 @@ impl Doors {
         for door in &self.0 {
             let told = door.bell.load(SeqCst) == TOLD;
             if told && door.bell.compare_exchange(TOLD, RUNG, SeqCst, SeqCst).is_ok() {
-                door.waker.get().into_iter().for_each(|waker| waker.wake());
+                door.waker.get().into_iter().for_each(|waker| waker());
             }
         }
     }

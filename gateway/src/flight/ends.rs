@@ -14,12 +14,20 @@ use std::{
 
 use zerohop_cache::Key;
 use zerohop_engine::{Event, Generate};
-use zerohop_ring::ConnId;
 
 use super::{
     Board, LONGEST, Said, lock,
     log::{Beginning, Cursor, Writer, log},
 };
+
+/// A connection, as its worker numbers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conn {
+    /// Where it lies.
+    pub slot: u32,
+    /// Which of those that lay there.
+    pub generation: u32,
+}
 
 /// A connection at a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +35,7 @@ pub struct Seat {
     /// Which worker.
     pub worker: usize,
     /// Which of its connections.
-    pub conn: ConnId,
+    pub conn: Conn,
 }
 
 /// A generation that several requests may share.
@@ -177,11 +185,11 @@ impl Flight {
     }
 
     /// The connections of this worker that follow, in the order of their slots.
-    pub fn seats(&self, worker: usize) -> Vec<ConnId> {
+    pub fn seats(&self, worker: usize) -> Vec<Conn> {
         let seats = lock(&self.ears[worker].seats);
         seats
             .iter()
-            .map(|&(slot, generation)| ConnId { slot, generation })
+            .map(|&(slot, generation)| Conn { slot, generation })
             .collect()
     }
 

@@ -8,7 +8,6 @@ use std::{
 
 use zerohop_cache::{Context, ModelNumber, PromptHash};
 use zerohop_engine::{Conversation, Finish, Generate, Prompt, Usage};
-use zerohop_ring::ConnId;
 
 use super::*;
 
@@ -25,12 +24,6 @@ impl Sleeper {
     }
 }
 
-impl Wake for Sleeper {
-    fn wake(&self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
 fn key(number: u8) -> Key {
     Key {
         model: ModelNumber(0),
@@ -40,7 +33,7 @@ fn key(number: u8) -> Key {
 }
 
 fn seat(worker: usize, slot: u32) -> Seat {
-    let conn = ConnId { slot, generation: 0 };
+    let conn = Conn { slot, generation: 0 };
     Seat { worker, conn }
 }
 
@@ -95,7 +88,10 @@ fn with_doors(workers: usize, most: usize) -> (Flights, Vec<Arc<Sleeper>>) {
     let flights = Flights::bounded(workers, most);
     let sleepers: Vec<_> = (0..workers).map(|_| Arc::new(Sleeper::default())).collect();
     for (worker, sleeper) in sleepers.iter().enumerate() {
-        flights.open_door(worker, Arc::clone(sleeper) as Arc<dyn Wake>);
+        flights.open_door(worker, {
+            let sleeper = Arc::clone(sleeper);
+            Arc::new(move || sleeper.0.store(true, Ordering::SeqCst))
+        });
     }
     (flights, sleepers)
 }

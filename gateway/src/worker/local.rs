@@ -464,7 +464,9 @@ impl Local {
 
     /// From now on this worker is woken when something is said in a flight that its connections follow.
     pub(super) fn open_door(&mut self, waker: Arc<dyn Wake>) {
-        self.flying.flights().open_door(self.worker, waker);
+        self.flying
+            .flights()
+            .open_door(self.worker, Arc::new(move || waker.wake()));
     }
 
     /// Whether a generation goes on here without its client.

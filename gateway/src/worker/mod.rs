@@ -232,7 +232,11 @@ impl<I: Io> Worker<I> {
     /// Has the connections that follow a flight with news look at it.
     fn deliver_news(&mut self) {
         for flight in self.local.flying().news() {
-            for conn in flight.seats(self.local.worker()) {
+            for seat in flight.seats(self.local.worker()) {
+                let conn = ConnId {
+                    slot: seat.slot,
+                    generation: seat.generation,
+                };
                 if let Some(this) = lookup(&mut self.conns, conn) {
                     this.heard(&mut self.local);
                     self.settle(conn);

@@ -13,7 +13,7 @@ use super::{Admitted, Outcome, Request};
 use crate::{
     api::{ChatRequest, Dialect, Ignored},
     error::{ApiError, ErrorKind},
-    flight::{Follow, Joined, Lead, Seat, Wish},
+    flight::{Conn, Follow, Joined, Lead, Seat, Wish},
     http::CacheControl,
     keep::{Age, Plan},
     key::Keyed,
@@ -230,6 +230,10 @@ fn join(
         return None;
     }
     let worker = local.worker();
+    let conn = Conn {
+        slot: conn.slot,
+        generation: conn.generation,
+    };
     let flights = local.flying().flights().clone();
     let wish = if stored.is_some() { Wish::Any } else { Wish::Anew };
     Some(flights.join(key, Seat { worker, conn }, wish, || {
