@@ -16,6 +16,7 @@ use crate::{
     counts::{Counts, Stats},
     front::{Reader, Shared},
     heat::Decay,
+    policy::Probation,
     store::{Filter, Limits, Store},
     types::{Answer, ModelNumber, Seconds},
 };
@@ -34,6 +35,8 @@ pub struct Options {
     pub limits: Limits,
     /// How heat cools.
     pub decay: Decay,
+    /// Whether new entries have to prove themselves.
+    pub probation: Probation,
     /// Chance for the samples of the eviction.
     pub seed: u64,
 }
@@ -68,7 +71,7 @@ impl Cache {
     pub fn in_memory(options: Options) -> io::Result<Self> {
         let base = Seconds::try_from(seconds().0).unwrap_or(Seconds::MAX);
         let shared = Arc::new(Shared::new(options.decay, base));
-        let mut store = Store::new(Arc::clone(&shared), options.limits, options.seed);
+        let mut store = Store::new(Arc::clone(&shared), options.limits, options.probation, options.seed);
         let (orders, inbox) = bounded(QUEUE);
         let of_writer = Arc::clone(&shared);
         let writer = thread::Builder::new()
@@ -178,7 +181,10 @@ fn write(store: &mut Store, shared: &Shared, inbox: &Receiver<Order>) {
     loop {
         let order = match inbox.recv_timeout(LOOK) {
             Ok(order) => order,
-            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Timeout) => {
+                store.idle();
+                continue;
+            }
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let (second, nanos) = seconds();

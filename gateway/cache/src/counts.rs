@@ -45,6 +45,20 @@ counts! {
     purged,
     /// Pinned now.
     pinned,
+    /// 1 while new entries are on probation, 0 while not.
+    probation,
+    /// Entries that passed probation, having been hit.
+    promoted,
+    /// Entries that came without probation, since they were evicted from it a short while ago.
+    returned,
+    /// Look-ups that the shadows were compared by last.
+    shadow_looks,
+    /// Of them hits in the shadow with probation.
+    shadow_hits_with,
+    /// Of them hits in the shadow without.
+    shadow_hits_without,
+    /// Hits that the shadows did not see: the writer is behind.
+    shadow_lost,
 }
 
 impl Counts {

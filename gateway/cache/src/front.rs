@@ -11,6 +11,8 @@ use std::{
 use crate::{
     counts::Counts,
     heat::{Decay, SECOND, Tick},
+    ledger::cost,
+    policy::{Look, notes::Notes},
     slots::{Slots, Stamp},
     types::{Entry, Key, ModelNumber, NEVER, PromptHash, Seconds},
 };
@@ -39,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) slots: Slots,
     pub(crate) decay: Decay,
     pub(crate) counts: Counts,
+    pub(crate) notes: Notes,
     models: Mutex<Vec<String>>,
     /// The second in which ticks begin.
     base: Seconds,
@@ -51,6 +54,7 @@ impl Shared {
             slots: Slots::new(),
             decay,
             counts: Counts::default(),
+            notes: Notes::new(),
             models: Mutex::default(),
             base,
         }
@@ -64,6 +68,19 @@ impl Shared {
             models.len() - 1
         });
         u16::try_from(at).ok().map(ModelNumber)
+    }
+
+    /// Tells the writer of a hit that the shadows follow.
+    #[cold]
+    fn tell(&self, word: u64, entry: &Entry, now: Now) {
+        let look = Look {
+            word,
+            bytes: cost(entry),
+            at: now.tick,
+        };
+        if !self.notes.tell(look) {
+            Counts::add(&self.counts.shadow_lost, 1);
+        }
     }
 
     pub(crate) fn now(&self, seconds: u64, nanos: u32) -> Now {
@@ -135,6 +152,10 @@ impl Reader {
     pub fn hit(&self, found: &Sighting, now: Now) {
         if let Some(slot) = self.shared.slots.get(found.entry.id) {
             slot.hit(&self.shared.decay, now.tick);
+        }
+        let word = found.entry.key.prompt.word();
+        if self.shared.notes.wants(word) {
+            self.shared.tell(word, &found.entry, now);
         }
     }
 

@@ -101,10 +101,17 @@ impl Ledger {
             .filter_map(move |id| Some(rows?.row[self.places[id.0 as usize] as usize]))
     }
 
-    /// The row of the model that costs most.
-    pub(crate) fn largest(&self) -> &[Entry] {
-        let most = self.models.iter().max_by_key(|model| model.bytes);
-        most.map_or(&[], |model| &model.row)
+    /// An entry that is in.
+    pub(crate) fn get(&self, model: ModelNumber, id: EntryId) -> Option<&Entry> {
+        let place = *self.places.get(id.0 as usize)? as usize;
+        let entry = self.models.get(usize::from(model.0))?.row.get(place)?;
+        (entry.id == id).then_some(entry)
+    }
+
+    /// The model that costs most.
+    pub(crate) fn largest(&self) -> ModelNumber {
+        let most = self.models.iter().enumerate().max_by_key(|(_, model)| model.bytes);
+        ModelNumber(most.map_or(0, |(number, _)| number as u16))
     }
 
     /// All entries.

@@ -27,8 +27,10 @@ pub mod index;
 mod ledger;
 #[allow(unsafe_code)]
 mod map;
+mod policy;
 pub mod segment;
 mod slots;
+mod stepped;
 mod store;
 pub mod types;
 
@@ -36,7 +38,9 @@ pub use cache::{Cache, Options, Putter};
 pub use counts::Stats;
 pub use files::{File, Files, Open};
 pub use front::{Found, Now, Reader, Sighting};
+pub use policy::Probation;
 pub use slots::Stamp;
+pub use stepped::Stepped;
 pub use store::{Filter, Limits};
 pub use types::{
     Answer, Context, Entry, EntryId, FinishReason, Key, ModelNumber, PartNumber, Place, PromptHash, Seconds, Usage,

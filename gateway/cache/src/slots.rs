@@ -64,6 +64,11 @@ impl Slot {
         decay.cooled(heat, since, now)
     }
 
+    /// Whether it was hit, or began with more heat than a put gives, since it began at `since`.
+    pub(crate) fn was_hit(&self, since: Tick) -> bool {
+        self.heat.load(Ordering::Relaxed) != pack(UNIT, since)
+    }
+
     pub(crate) fn made_in(&self) -> u32 {
         self.made_in.load(Ordering::Relaxed)
     }

@@ -8,16 +8,15 @@ use std::sync::{Arc, atomic::Ordering};
 use crate::{
     counts::Counts,
     front::{Front, Now, Shared},
-    heat::UNIT,
+    heat::{Tick, UNIT},
     ledger::{Ledger, cost},
+    policy::{Entries, Look, Policy, Probation},
     slots::MOST,
-    types::{Answer, Context, Entry, EntryId, Key, PartNumber, Place, PromptHash, Seconds},
+    types::{Answer, Context, Entry, EntryId, Key, ModelNumber, PartNumber, Place, PromptHash},
 };
 
 /// Entries that a bucket holds.
 pub(crate) const BUCKET: usize = 100;
-/// Entries that are compared to find a cold one.
-const SAMPLE: usize = 16;
 /// Share of the bound that pinned entries may take: one half.
 const PINNED_SHARE: u64 = 2;
 
@@ -50,17 +49,47 @@ pub(crate) struct Store {
     shared: Arc<Shared>,
     limits: Limits,
     ledger: Ledger,
+    policy: Policy,
     /// Tenants by entry id, to select by.
     tenants: Vec<u64>,
     free: Vec<EntryId>,
     next: u32,
     pinned_bytes: u64,
-    chance: u64,
+}
+
+/// The entries of a model at a moment, as the policy asks about them.
+struct Moment<'a> {
+    shared: &'a Shared,
+    ledger: &'a Ledger,
+    model: ModelNumber,
+    now: Now,
+}
+
+impl Entries for Moment<'_> {
+    fn warmth(&self, id: EntryId) -> Option<f32> {
+        warmth(self.shared, self.ledger.get(self.model, id)?, self.now)
+    }
+
+    fn was_hit(&self, id: EntryId, since: Tick) -> bool {
+        self.shared.slots.get(id).is_some_and(|slot| slot.was_hit(since))
+    }
+}
+
+/// Heat, below zero of what has expired; `None` of what is pinned.
+fn warmth(shared: &Shared, entry: &Entry, now: Now) -> Option<f32> {
+    let slot = shared.slots.get(entry.id).filter(|slot| !slot.is_pinned())?;
+    let expired = entry.expires <= now.seconds;
+    Some(if expired {
+        -1.0
+    } else {
+        slot.heat(&shared.decay, now.tick)
+    })
 }
 
 impl Store {
-    pub(crate) fn new(shared: Arc<Shared>, limits: Limits, seed: u64) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, limits: Limits, probation: Probation, seed: u64) -> Self {
         Self {
+            policy: Policy::new(probation, &shared.decay, seed),
             shared,
             limits,
             ledger: Ledger::new(limits.buckets),
@@ -68,7 +97,6 @@ impl Store {
             free: Vec::new(),
             next: 0,
             pinned_bytes: 0,
-            chance: seed,
         }
     }
 
@@ -109,13 +137,41 @@ impl Store {
         }
         self.tenants[id.0 as usize] = answer.tenant;
         self.ledger.insert(entry);
+        let size = (answer.prompt.word(), cost(&entry));
+        self.policy.admit(model, id, size, now.tick);
         let value = Some(Arc::from(answer.body));
         self.shared
             .map
             .pin()
             .insert(answer.prompt, Front { entry, stamp, value });
         Counts::add(&self.shared.counts.puts, 1);
+        // What is put was looked for before, and not found.
+        self.look_up(Look {
+            word: size.0,
+            bytes: size.1,
+            at: now.tick,
+        });
         self.publish();
+    }
+
+    /// Does what is to be done though nothing is put.
+    pub(crate) fn idle(&mut self) {
+        self.take_notes();
+        self.publish();
+    }
+
+    /// Shows the policy the hits that readers told of.
+    fn take_notes(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        shared.notes.take().for_each(|look| self.policy.look(look));
+    }
+
+    /// Shows the policy a look-up, after those that readers told of before.
+    fn look_up(&mut self, look: Look) {
+        self.take_notes();
+        if self.shared.notes.wants(look.word) {
+            self.policy.look(look);
+        }
     }
 
     /// Makes room in the entry's bucket and in all; false if it does not fit.
@@ -125,6 +181,7 @@ impl Store {
         }
         let old = self.shared.map.pin().get(&entry.key.prompt).map(|front| front.entry);
         if let Some(old) = old {
+            self.policy.replaced(old.id);
             self.remove(&old);
         }
         while self.ledger.bucket(entry).count() >= BUCKET {
@@ -134,6 +191,8 @@ impl Store {
             Counts::add(&self.shared.counts.evicted_bucket, 1);
         }
         while self.ledger.bytes() + cost(entry) > self.limits.bytes {
+            let full = (self.ledger.len(), self.limits.bytes);
+            self.policy.full(full, &self.shared.decay, now.tick);
             let Some(cold) = self.cold(now) else { return false };
             self.evict(&cold, now);
             Counts::add(&self.shared.counts.evicted_size, 1);
@@ -141,51 +200,31 @@ impl Store {
         true
     }
 
-    /// A cold entry of the model that costs most.
+    /// Who goes of the model that costs most.
     fn cold(&mut self, now: Now) -> Option<Entry> {
-        let len = self.ledger.largest().len();
-        let mut drawn = [0; SAMPLE];
-        for place in &mut drawn {
-            *place = (self.draw() % len.max(1) as u64) as usize;
-        }
-        let row = self.ledger.largest();
-        let sample = drawn.iter().filter_map(|place| row.get(*place).copied());
-        // Where chance met pinned ones only, all are looked at.
-        self.coldest(sample, now)
+        let model = self.ledger.largest();
+        let entries = Moment {
+            shared: &self.shared,
+            ledger: &self.ledger,
+            model,
+            now,
+        };
+        let victim = self.policy.victim(model, &entries);
+        victim
+            .and_then(|id| self.ledger.get(model, id).copied())
+            // Where all of it are pinned, others go.
             .or_else(|| self.coldest(self.ledger.iter().copied(), now))
     }
 
     /// The coldest of these that is not pinned; what has expired is colder than all.
     fn coldest(&self, entries: impl Iterator<Item = Entry>, now: Now) -> Option<Entry> {
-        let warmth = |entry: &Entry| {
-            let slot = self.shared.slots.get(entry.id)?;
-            let expired = entry.expires <= now.seconds;
-            (!slot.is_pinned()).then(|| {
-                if expired {
-                    -1.0
-                } else {
-                    slot.heat(&self.shared.decay, now.tick)
-                }
-            })
-        };
-        let warm = entries.filter_map(|entry| Some((warmth(&entry)?, entry)));
+        let warm = entries.filter_map(|entry| Some((warmth(&self.shared, &entry, now)?, entry)));
         warm.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, entry)| entry)
     }
 
     fn evict(&mut self, entry: &Entry, now: Now) {
-        self.note_residence(entry.created, now.seconds);
+        self.policy.evicted(entry.id, now.tick, &self.shared.decay);
         self.remove(entry);
-    }
-
-    /// The half-life follows how long entries stay: an average in which each eviction weighs 1/64.
-    fn note_residence(&self, created: Seconds, now: Seconds) {
-        const WEIGHT: i64 = 64;
-        if let Some(half_life) = self.shared.decay.half_life() {
-            let stayed = i64::from(now.saturating_sub(created)) * i64::from(crate::heat::SECOND);
-            let half_life = i64::from(half_life);
-            let next = half_life + (stayed - half_life) / WEIGHT;
-            self.shared.decay.adapt(u32::try_from(next).unwrap_or(u32::MAX));
-        }
     }
 
     /// Ends an entry. Readers that hold its value keep it until they let go.
@@ -197,6 +236,7 @@ impl Store {
             self.pinned_bytes -= cost(entry);
             self.shared.counts.pinned.fetch_sub(1, Ordering::Relaxed);
         }
+        self.policy.removed(entry.id);
         self.shared.slots.end(entry.id);
         self.shared.map.pin().remove(&entry.key.prompt);
         self.free.push(entry.id);
@@ -262,6 +302,7 @@ impl Store {
     fn publish(&self) {
         Counts::set(&self.shared.counts.entries, self.ledger.len() as u64);
         Counts::set(&self.shared.counts.bytes, self.ledger.bytes());
+        self.policy.publish(&self.shared.counts, &self.shared.notes);
     }
 
     fn next_id(&mut self) -> Option<EntryId> {
@@ -272,15 +313,6 @@ impl Store {
                 id
             })
         })
-    }
-
-    /// SplitMix64.
-    fn draw(&mut self) -> u64 {
-        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.chance;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
     }
 }
 

@@ -18,7 +18,7 @@ fn store(bytes: u64, buckets: u32) -> (Store, Reader) {
     let reader = Reader {
         shared: Arc::clone(&shared),
     };
-    (Store::new(shared, Limits { bytes, buckets }, 1), reader)
+    (Store::new(shared, Limits { bytes, buckets }, Probation::Off, 1), reader)
 }
 
 fn hash(number: u64) -> PromptHash {
