@@ -8,17 +8,21 @@ use super::*;
 use crate::{
     front::{Found, Reader},
     heat::{Decay, SECOND},
-    types::{FinishReason, ModelNumber, NEVER, Usage},
+    types::{FinishReason, NEVER, Seconds, Usage},
 };
 
 const BASE: Seconds = 1_000;
 
 fn store(bytes: u64, buckets: u32) -> (Store, Reader) {
+    store_with(bytes, buckets, Probation::Off)
+}
+
+fn store_with(bytes: u64, buckets: u32, probation: Probation) -> (Store, Reader) {
     let shared = Arc::new(Shared::new(Decay::literal(0.95, 5 * SECOND), BASE));
     let reader = Reader {
         shared: Arc::clone(&shared),
     };
-    (Store::new(shared, Limits { bytes, buckets }, Probation::Off, 1), reader)
+    (Store::new(shared, Limits { bytes, buckets }, probation, 1), reader)
 }
 
 fn hash(number: u64) -> PromptHash {
@@ -182,12 +186,74 @@ fn what_has_expired_goes_first() {
     assert!(found(&reader, 1).is_none());
 }
 
+/// Two hot answers among many that come once: with probation they stay, and what was hit or came back is not on it.
+#[test]
+fn probation_lets_what_comes_once_pass() {
+    let cost = 10 + crate::ledger::OVERHEAD;
+    let (mut store, reader) = store_with(20 * cost, 1024, Probation::On);
+    for n in 0..500 {
+        let now = at(&reader, n);
+        for hot in [1, 2] {
+            match found(&reader, hot) {
+                Some(found) => reader.hit(&found.sighting, now),
+                None => store.put(answer(hot, &[1; 10]), now),
+            }
+        }
+        store.put(answer(1000 + u64::from(n), &[1; 10]), now);
+    }
+    let counts = reader.shared.counts.read();
+    assert_eq!((counts.puts, counts.probation), (502, 1));
+    assert!(counts.promoted >= 2, "{counts:?}");
+    // The one that left a moment ago is let in at once.
+    let gone = (1000..1500).rev().find(|n| found(&reader, *n).is_none());
+    store.put(answer(gone.unwrap(), &[1; 10]), at(&reader, 500));
+    assert_eq!(reader.shared.counts.read().returned, counts.returned + 1);
+}
+
+/// Readers tell of hits, the shadows compare, and probation begins where it pays; what nobody took is counted.
+#[test]
+fn shadows_see_what_readers_tell() {
+    let cost = 10 + crate::ledger::OVERHEAD;
+    let (mut store, reader) = store_with(100 * cost, 1024, Probation::Auto);
+    let mut chance = 1u64;
+    for n in 0..30_000u32 {
+        let now = at(&reader, n / 10);
+        chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let number = if n % 2 == 0 {
+            (chance >> 33) % 90
+        } else {
+            1000 + u64::from(n)
+        };
+        match found(&reader, number) {
+            Some(found) => reader.hit(&found.sighting, now),
+            None => store.put(answer(number, &[1; 10]), now),
+        }
+    }
+    let counts = reader.shared.counts.read();
+    assert_eq!((counts.probation, counts.shadow_lost), (1, 0), "{counts:?}");
+    assert!(
+        counts.shadow_hits_with > counts.shadow_hits_without && counts.shadow_looks > 0,
+        "{counts:?}"
+    );
+    let hot = (0..90).find_map(|n| found(&reader, n)).unwrap();
+    (0..5000).for_each(|_| reader.hit(&hot.sighting, at(&reader, 3000)));
+    assert_eq!(reader.shared.counts.read().shadow_lost, 5000 - 4096);
+    store.idle();
+    reader.hit(&hot.sighting, at(&reader, 3000));
+    assert_eq!(reader.shared.counts.read().shadow_lost, 5000 - 4096);
+}
+
 proptest! {
     /// Whatever is put, hit and purged: the bound holds, the parts agree, and what is found is what was put last.
     #[test]
-    fn the_bound_holds(steps in prop::collection::vec((0u64..60, 0usize..2000, 0u8..8), 1..300)) {
+    fn the_bound_holds(
+        steps in prop::collection::vec((0u64..60, 0usize..2000, 0u8..8), 1..300),
+        probation in prop::sample::select(vec![Probation::Off, Probation::On, Probation::Auto]),
+    ) {
         let bytes = 20_000;
-        let (mut store, reader) = store(bytes, 1024);
+        let (mut store, reader) = store_with(bytes, 1024, probation);
         let mut last = std::collections::HashMap::new();
         for (time, (number, size, what)) in steps.into_iter().enumerate() {
             let now = at(&reader, time as u32);
@@ -204,6 +270,7 @@ proptest! {
             prop_assert!(store.ledger.bytes() <= bytes);
             prop_assert!(store.pinned_bytes <= bytes / 2);
             prop_assert_eq!(store.ledger.len(), reader.shared.map.len());
+            prop_assert_eq!(store.ledger.len(), store.policy.len());
             prop_assert_eq!(store.ledger.bytes(), store.ledger.iter().map(cost).sum::<u64>());
             for number in 0..60 {
                 if let Some(found) = found(&reader, number) {

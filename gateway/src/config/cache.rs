@@ -4,6 +4,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use zerohop_cache::Probation;
+
 use crate::{keep::Keeping, key::Scope};
 
 /// Stored answers.
@@ -66,6 +68,8 @@ pub struct Heat {
     pub interval: Duration,
     /// Whether that is the whole rule.
     pub half_life: HalfLife,
+    /// Whether answers that are new have to prove themselves.
+    pub probation: Probation,
 }
 
 /// What holds of the rule by which entries cool.

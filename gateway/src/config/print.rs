@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     Access, Backend, Buckets, Cache, CachePlace, Config, KeySource, Library, Model, ModelPath, ModelSet, Tenant,
     Workers,
-    parse::{FORMATS, HALF_LIVES, HUGE_PAGES, LEVELS, POLICIES, PROVIDERS, SCOPES, ZERO_COPY},
+    parse::{FORMATS, HALF_LIVES, HUGE_PAGES, LEVELS, POLICIES, PROBATIONS, PROVIDERS, SCOPES, ZERO_COPY},
     units::{show_duration, show_size},
 };
 
@@ -122,6 +122,7 @@ struct PrintedHeat {
     decay: f32,
     interval: String,
     half_life: &'static str,
+    probation: &'static str,
 }
 
 #[derive(Serialize)]
@@ -286,6 +287,7 @@ impl PrintedCache {
                 decay: heat.decay,
                 interval: show_duration(heat.interval),
                 half_life: word(&HALF_LIVES, heat.half_life),
+                probation: word(&PROBATIONS, heat.probation),
             },
         }
     }

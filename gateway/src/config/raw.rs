@@ -238,8 +238,9 @@ section! {
         decay: Amount,
         interval: Amount,
         half_life: String,
+        probation: String,
     }
-    later { probation: [Now::Word("off"), Now::Word("auto")], }
+    later {}
 }
 
 section! {

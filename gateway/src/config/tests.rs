@@ -9,6 +9,7 @@ use std::{
 };
 
 use proptest::prelude::*;
+use zerohop_cache::Probation;
 use zerohop_engine::{Allow, Rule, TextClass, TextSet, When};
 
 use super::{
@@ -188,6 +189,7 @@ cache:
     decay: 0.95
     interval: 5s
     half_life: adaptive
+    probation: auto
 safety:
   constraints:
     enabled: false
@@ -271,6 +273,7 @@ fn every_key_is_read() {
                 decay: 0.9,
                 interval: Duration::from_secs(10),
                 half_life: HalfLife::Literal,
+                probation: Probation::On,
             },
         },
         keeping: Keeping {

@@ -51,6 +51,11 @@ pub(super) fn render(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>], stats:
         ),
         ("zerohop_cache_pinned", "Answers that are pinned.", stats.pinned),
         (
+            "zerohop_cache_probation",
+            "1 while new answers are on probation.",
+            stats.probation,
+        ),
+        (
             "zerohop_cache_waiting_bytes",
             "Bytes of answers that wait for the cache's writer.",
             stats.waiting_bytes,
@@ -83,4 +88,31 @@ pub(super) fn render(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>], stats:
     ] {
         family.add(&[("reason", reason)], count);
     }
+    policy(text, &stats);
+}
+
+/// What the eviction says of itself.
+fn policy(text: &mut Text<'_>, stats: &Stats) {
+    let mut family = text.family(
+        "zerohop_cache_proved_total",
+        Kind::Counter,
+        "Answers that need no probation any more: asked for while on it, or made again soon after it.",
+    );
+    for (how, count) in [("promoted", stats.promoted), ("returned", stats.returned)] {
+        family.add(&[("how", how)], count);
+    }
+    let mut family = text.family(
+        "zerohop_cache_shadow_hit_ratio",
+        Kind::Gauge,
+        "Hit ratio of the shadow caches with probation and without, when they were compared last.",
+    );
+    for (probation, hits) in [("on", stats.shadow_hits_with), ("off", stats.shadow_hits_without)] {
+        family.add_ratio(&[("probation", probation)], hits, stats.shadow_looks);
+    }
+    text.family(
+        "zerohop_cache_shadow_lost_total",
+        Kind::Counter,
+        "Hits that the shadow caches did not see, since the writer was behind.",
+    )
+    .add(&[], stats.shadow_lost);
 }

@@ -271,6 +271,13 @@ fn cache() -> zerohop_cache::Stats {
         evicted_bucket: 28,
         evicted_size: 29,
         purged: 30,
+        probation: 1,
+        promoted: 31,
+        returned: 32,
+        shadow_looks: 100,
+        shadow_hits_with: 25,
+        shadow_hits_without: 20,
+        shadow_lost: 33,
     }
 }
 
@@ -457,6 +464,12 @@ fn counted_values_are_shown() {
         (r#"zerohop_cache_removed_total{reason="bucket_full""#, 28.0),
         (r#"zerohop_cache_removed_total{reason="size""#, 29.0),
         (r#"zerohop_cache_removed_total{reason="purged""#, 30.0),
+        ("zerohop_cache_probation{", 1.0),
+        (r#"zerohop_cache_proved_total{how="promoted""#, 31.0),
+        (r#"zerohop_cache_proved_total{how="returned""#, 32.0),
+        (r#"zerohop_cache_shadow_hit_ratio{probation="on""#, 0.25),
+        (r#"zerohop_cache_shadow_hit_ratio{probation="off""#, 0.2),
+        ("zerohop_cache_shadow_lost_total{", 33.0),
         ("process_resident_memory_bytes{", 1_099_511_627_776.0),
         ("process_threads{", 9.0),
         ("process_start_time_seconds{", 1_700_000_000.0),

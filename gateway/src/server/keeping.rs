@@ -33,6 +33,7 @@ pub(super) fn open(wanted: Option<&config::Cache>) -> Result<Option<Arc<Cache>>,
             HalfLife::Adaptive => Decay::adaptive(store.heat.decay, ticks),
             HalfLife::Literal => Decay::literal(store.heat.decay, ticks),
         },
+        probation: store.heat.probation,
         seed: u64::from_le_bytes(*secret()?.first_chunk().unwrap_or(&[0; 8])),
     };
     let cache = match &store.place {

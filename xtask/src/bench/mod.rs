@@ -15,6 +15,7 @@ mod parse;
 pub(crate) mod report;
 mod server;
 mod statistics;
+mod traces;
 mod zero_copy;
 
 use clap::Subcommand;
@@ -55,6 +56,10 @@ pub(crate) enum Bench {
     ///
     /// Needs Debian's package util-linux (taskset), a C compiler, and 1 GB where temporary files go.
     Index(index::Options),
+    /// Hit ratios of the cache on public traces, beside LRU, S3-FIFO, SIEVE and W-TinyLFU
+    ///
+    /// Needs Debian's package util-linux (taskset), and the traces in the folder that ZEROHOP_TEST_DATA names.
+    Traces(traces::Options),
 }
 
 /// Measures.
@@ -68,6 +73,7 @@ pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
         Bench::Mask(options) => mask::bench(place, options),
         Bench::Grammar(options) => grammar::bench(place, options),
         Bench::Index(options) => index::bench(place, options),
+        Bench::Traces(options) => traces::bench(place, options),
     }
 }
 

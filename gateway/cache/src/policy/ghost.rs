@@ -90,7 +90,7 @@ impl Ghost {
     /// Bytes of the table.
     #[cfg(test)]
     fn bytes(&self) -> usize {
-        std::mem::size_of_val(&*self.sets)
+        size_of_val(&*self.sets)
     }
 }
 

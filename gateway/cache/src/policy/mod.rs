@@ -68,6 +68,12 @@ impl Policy {
         }
     }
 
+    /// Entries that it knows of.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.pools.len()
+    }
+
     /// Says what it does, and which look-ups readers have to tell of.
     pub(crate) fn publish(&self, counts: &Counts, notes: &Notes) {
         let passed = self.pools.passed;

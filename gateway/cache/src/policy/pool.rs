@@ -63,6 +63,8 @@ struct Pool {
     oldest: u32,
     newest: u32,
     probation_bytes: u64,
+    /// Members in probation.
+    unproved: usize,
     ghost: Ghost,
 }
 
@@ -74,12 +76,18 @@ impl Default for Pool {
             oldest: NONE,
             newest: NONE,
             probation_bytes: 0,
+            unproved: 0,
             ghost: Ghost::default(),
         }
     }
 }
 
 impl Pool {
+    /// Departures that are worth remembering: as many as there are members.
+    fn memory(&self) -> usize {
+        self.main.len() + self.unproved
+    }
+
     fn probation_is_over_its_share(&self) -> bool {
         self.probation_bytes * PROBATION > self.probation_bytes + self.main_bytes
     }
@@ -137,7 +145,7 @@ impl Pools {
         }
         self.members[at] = member;
         let pool = &mut self.pools[number];
-        let capacity = pool.main.len();
+        let capacity = pool.memory();
         if !self.probation {
             self.enter_main(id);
         } else if pool.ghost.recall(member.print, capacity) {
@@ -171,10 +179,16 @@ impl Pools {
         if left.unproved
             && let Some(pool) = self.pools.get_mut(usize::from(member.model.0))
         {
-            let capacity = pool.main.len();
+            let capacity = pool.memory();
             pool.ghost.remember(member.print, capacity);
         }
         Some(left)
+    }
+
+    /// Members in all.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.pools.iter().map(Pool::memory).sum()
     }
 
     /// Who of the model goes next; `None` if all are pinned.
@@ -255,6 +269,7 @@ impl Pools {
             newer: NONE,
         };
         pool.probation_bytes += u64::from(member.bytes);
+        pool.unproved += 1;
         self.tie(usize::from(self.members[id.0 as usize].model.0), before, id.0);
     }
 
@@ -280,6 +295,7 @@ impl Pools {
             Part::Nowhere => {}
             Part::Probation { older, newer } => {
                 pool.probation_bytes -= bytes;
+                pool.unproved -= 1;
                 self.tie(number, older, newer);
             }
             Part::Main { place } => {
@@ -311,3 +327,7 @@ fn colder(coldest: Option<(f32, EntryId)>, id: EntryId, entries: &impl Entries) 
         _ => Some((warmth, id)),
     }
 }
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

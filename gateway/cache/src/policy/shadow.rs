@@ -291,3 +291,7 @@ impl Hasher for Spread {
         self.0 = word.rotate_left(32);
     }
 }
+
+#[cfg(test)]
+#[path = "shadow_tests.rs"]
+mod tests;

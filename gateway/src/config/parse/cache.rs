@@ -5,6 +5,8 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
+use zerohop_cache::Probation;
+
 use super::{
     super::{
         Buckets, Cache, CachePlace, CacheStore, HalfLife, Heat,
@@ -51,6 +53,12 @@ pub(in crate::config) const SCOPES: [(&str, Scope); 3] = [
 /// The words of `heat.half_life`.
 pub(in crate::config) const HALF_LIVES: [(&str, HalfLife); 2] =
     [("adaptive", HalfLife::Adaptive), ("literal", HalfLife::Literal)];
+/// The words of `heat.probation`.
+pub(in crate::config) const PROBATIONS: [(&str, Probation); 3] = [
+    ("auto", Probation::Auto),
+    ("on", Probation::On),
+    ("off", Probation::Off),
+];
 
 /// Bounds of `size_mb`: 16 TiB.
 const SIZE: RangeInclusive<u32> = 1..=1 << 24;
@@ -229,10 +237,17 @@ impl Reader<'_> {
                 }
             }
         }
+        let half_life = self.word(raw.half_life, &HALF_LIVES, HalfLife::Adaptive);
+        // Who wants the rule as it is written wants nothing beside it.
+        let usual = match half_life {
+            HalfLife::Adaptive => Probation::Auto,
+            HalfLife::Literal => Probation::Off,
+        };
         Heat {
             decay,
             interval: self.duration(raw.interval, INTERVAL, DEFAULT_INTERVAL),
-            half_life: self.word(raw.half_life, &HALF_LIVES, HalfLife::Adaptive),
+            half_life,
+            probation: self.word(raw.probation, &PROBATIONS, usual),
         }
     }
 }

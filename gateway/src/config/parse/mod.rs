@@ -44,7 +44,7 @@ pub(super) const ZERO_COPY: [(&str, ZeroCopy); 3] = [
 ];
 /// The words of `engine.huge_pages`.
 pub(super) const HUGE_PAGES: [(&str, bool); 2] = [("auto", true), ("off", false)];
-pub(super) use cache::{HALF_LIVES, POLICIES, SCOPES};
+pub(super) use cache::{HALF_LIVES, POLICIES, PROBATIONS, SCOPES};
 pub(super) use models::PROVIDERS;
 pub(super) use rules::rules;
 

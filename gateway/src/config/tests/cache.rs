@@ -1,5 +1,7 @@
 //! The section `cache`: places, defaults, and what a reload may change.
 
+use zerohop_cache::Probation;
+
 use super::{super::CachePlace, good};
 use crate::{
     keep::{Keeping, Policy},
@@ -42,6 +44,21 @@ fn a_cache_has_a_place_or_is_none() {
         cache("{policy: off}").map(|cache| cache.keeping.policy),
         Some(Policy::Off)
     );
+}
+
+#[test]
+fn the_literal_rule_has_nothing_beside_it() {
+    for (text, expected) in [
+        ("{}", Probation::Auto),
+        ("{half_life: adaptive}", Probation::Auto),
+        ("{half_life: literal}", Probation::Off),
+        ("{half_life: literal, probation: auto}", Probation::Auto),
+        ("{probation: off}", Probation::Off),
+        ("{probation: on}", Probation::On),
+    ] {
+        let cache = good(&format!("cache: {{heat: {text}}}\n")).cache;
+        assert_eq!(cache.map(|cache| cache.store.heat.probation), Some(expected), "{text}");
+    }
 }
 
 #[test]
