@@ -6,8 +6,9 @@
 
 use crate::types::{Entry, EntryId, ModelNumber};
 
-/// Bytes that an entry costs beside its value: map, slot, row and bucket.
-pub(crate) const OVERHEAD: u64 = 256;
+/// Bytes that an entry costs beside its value: map, slot, row, bucket, and what the policy keeps. Measured: 300,000 entries take
+/// 386 bytes of resident memory each beside their values, 411 with probation and all that its ghost remembers.
+pub(crate) const OVERHEAD: u64 = 416;
 
 /// What an entry costs in all.
 pub(crate) fn cost(entry: &Entry) -> u64 {

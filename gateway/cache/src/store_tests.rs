@@ -162,7 +162,7 @@ fn pinned_entries_stay_and_leave_room_for_others() {
     assert!(pinned.iter().all(|n| found(&reader, *n).is_some()));
     assert_eq!(store.ledger.len(), 10);
     // One that could only fit if pinned ones went.
-    store.put(answer(99, &[1; 6100]), at(&reader, 100));
+    store.put(answer(99, &vec![1; 5 * cost as usize]), at(&reader, 100));
     assert!(found(&reader, 99).is_none());
     assert_eq!(reader.shared.counts.read().puts_too_large, 1);
 }

@@ -30,7 +30,7 @@ fn hit_ratios_keep_their_limits() {
         let trace = known.read(&folder, MOST).expect("a trace that can be read");
         let trace = trace.unwrap_or_else(|| panic!("{} is not there", known.name));
         for percent in table::CAPACITIES {
-            let line = table::line(known, &trace, percent);
+            let line = table::held(known, &trace, percent);
             println!(
                 "{} at {percent} %: LRU {:.2}, S3-FIFO {:.2}, ours {:.2} of {:.2}",
                 line.trace, line.lru, line.s3_fifo, line.default, line.infinite

@@ -27,16 +27,16 @@ fn main() -> Outcome {
             continue;
         };
         for percent in table::CAPACITIES {
-            let line = table::line(known, &trace, percent);
-            println!(
-                "{}",
-                json!({
-                    "trace": line.trace, "requests": line.requests, "distinct": line.distinct, "percent": line.percent,
-                    "capacity": line.capacity, "lru": line.lru, "s3_fifo": line.s3_fifo, "sieve": line.sieve,
-                    "tiny_lfu": line.tiny_lfu, "infinite": line.infinite, "literal": line.literal, "never": line.never,
-                    "always": line.always, "default": line.default, "on": line.on, "breaches": line.breaches(known),
-                })
-            );
+            let held = table::held(known, &trace, percent);
+            let others = table::others(&trace, held.capacity);
+            let line = json!({
+                "trace": held.trace, "requests": held.requests, "distinct": held.distinct, "percent": held.percent,
+                "capacity": held.capacity, "lru": held.lru, "s3_fifo": held.s3_fifo, "sieve": others.sieve,
+                "tiny_lfu": others.tiny_lfu, "infinite": held.infinite, "literal": others.literal,
+                "never": others.never, "always": others.always, "default": held.default, "on": held.on,
+                "breaches": held.breaches(known),
+            });
+            println!("{line}");
         }
     }
     Ok(())

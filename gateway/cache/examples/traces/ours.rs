@@ -10,9 +10,8 @@ use zerohop_cache::{
 
 use super::trace::Trace;
 
-/// Bytes of an answer, and what it costs.
+/// Bytes of an answer.
 const BODY: usize = 8;
-const COST: u64 = 256 + BODY as u64;
 /// Any.
 const BEGIN: u32 = 1_000_000;
 
@@ -33,22 +32,7 @@ pub struct Told {
 
 /// Replays a trace with room for so many answers.
 pub fn replay(trace: &Trace, capacity: usize, setting: Setting) -> Told {
-    let interval = 5 * SECOND;
-    let decay = if setting.literal {
-        Decay::literal
-    } else {
-        Decay::adaptive
-    };
-    let options = Options {
-        limits: Limits {
-            bytes: capacity as u64 * COST,
-            buckets: 1024,
-        },
-        decay: decay(0.95, interval),
-        probation: setting.probation,
-        seed: 1,
-    };
-    let mut cache = Stepped::new(options, BEGIN);
+    let mut cache = cache(capacity as u64 * cost(), setting);
     let keys: Vec<Key> = (0..trace.distinct as u64).map(key).collect();
     let (mut hits, mut on) = (0, 0);
     for request in &trace.requests {
@@ -74,6 +58,33 @@ pub fn replay(trace: &Trace, capacity: usize, setting: Setting) -> Told {
         hits,
         on: 100.0 * on as f64 / trace.requests.len().max(1) as f64,
     }
+}
+
+fn cache(bytes: u64, setting: Setting) -> Stepped {
+    let decay = if setting.literal {
+        Decay::literal
+    } else {
+        Decay::adaptive
+    };
+    let options = Options {
+        limits: Limits { bytes, buckets: 1024 },
+        decay: decay(0.95, 5 * SECOND),
+        probation: setting.probation,
+        seed: 1,
+    };
+    Stepped::new(options, BEGIN)
+}
+
+/// What an answer costs, as the cache counts it.
+fn cost() -> u64 {
+    let setting = Setting {
+        literal: true,
+        probation: Probation::Off,
+    };
+    let mut cache = cache(1 << 20, setting);
+    let now = cache.reader().now((u64::from(BEGIN), 0));
+    cache.put(answer(&key(0), BEGIN), now);
+    cache.stats().bytes
 }
 
 fn key(number: u64) -> Key {

@@ -19,7 +19,11 @@ fn word(number: u64) -> u64 {
 
 /// Keys that probation is good for: half of the look-ups are of 480 hot keys, the others of keys that never come again.
 fn scanned(n: u64) -> u64 {
-    if n.is_multiple_of(2) { word(n) % 480 } else { 1_000_000 + n }
+    if n.is_multiple_of(2) {
+        word(n) % 480
+    } else {
+        1_000_000 + n
+    }
 }
 
 /// And those that it is bad for: each key comes twice, the second time after 400 others.
