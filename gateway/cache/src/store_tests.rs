@@ -286,7 +286,7 @@ proptest! {
 #[test]
 fn readers_beside_the_writer_see_only_what_was_put() {
     const KEYS: u64 = 64;
-    let (mut store, reader) = store(40_000, 1024);
+    let (mut store, reader) = store_with(40_000, 1024, Probation::Auto);
     let body = |number: u64, round: u64| [number.to_le_bytes(), round.to_le_bytes()].concat().repeat(40);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
