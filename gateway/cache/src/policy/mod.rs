@@ -101,14 +101,14 @@ impl Policy {
 
     /// An entry goes since there was no room.
     pub(crate) fn evicted(&mut self, id: EntryId, now: Tick, decay: &Decay) {
-        if let Some(left) = self.pools.remove_and_remember(id) {
+        if let Some(left) = self.pools.evict(id) {
             self.residence.note(left, now, decay);
         }
     }
 
     /// An entry goes since its answer was made anew: that one needs no probation.
     pub(crate) fn replaced(&mut self, id: EntryId) {
-        self.pools.remove_and_remember(id);
+        self.pools.replace(id);
     }
 
     /// An entry goes, whyever; nothing happens if it went already.
@@ -126,7 +126,10 @@ impl Policy {
 
     /// A look-up of a key of the share; now and then it decides whether there is probation.
     pub(crate) fn look(&mut self, look: Look) {
-        if let Some(trial) = &mut self.trial {
+        // A note may be older than the share.
+        if let Some(trial) = &mut self.trial
+            && trial.share().has(look.word)
+        {
             trial.look(look);
             self.pools.probation = trial.verdict(self.pools.probation, look.at);
         }

@@ -172,17 +172,29 @@ impl Pools {
         })
     }
 
-    /// The same, of one that is evicted or put anew: if it comes back soon, it needs no probation.
-    pub(super) fn remove_and_remember(&mut self, id: EntryId) -> Option<Left> {
+    /// An entry is evicted: if it never came into the main part and comes back soon, it needs no probation.
+    pub(super) fn evict(&mut self, id: EntryId) -> Option<Left> {
         let left = self.remove(id)?;
+        if left.unproved {
+            self.remember(id);
+        }
+        Some(left)
+    }
+
+    /// An entry's answer is made anew: the new one needs no probation.
+    pub(super) fn replace(&mut self, id: EntryId) {
+        if self.remove(id).is_some() {
+            self.remember(id);
+        }
+    }
+
+    /// Of a member that has just left.
+    fn remember(&mut self, id: EntryId) {
         let member = self.members[id.0 as usize];
-        if left.unproved
-            && let Some(pool) = self.pools.get_mut(usize::from(member.model.0))
-        {
+        if let Some(pool) = self.pools.get_mut(usize::from(member.model.0)) {
             let capacity = pool.memory();
             pool.ghost.remember(member.print, capacity);
         }
-        Some(left)
     }
 
     /// Members in all.

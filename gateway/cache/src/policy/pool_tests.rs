@@ -47,7 +47,7 @@ fn in_main(pools: &Pools, id: u32) -> bool {
 /// The next to go, evicted.
 fn evict(pools: &mut Pools, said: &Said) -> Option<u32> {
     let id = pools.victim(MODEL, said)?;
-    pools.remove_and_remember(id)?;
+    pools.evict(id)?;
     Some(id.0)
 }
 
@@ -87,10 +87,12 @@ fn who_comes_back_soon_needs_no_probation() {
             returned: 1
         }
     );
-    // Nor does one whose answer was made anew.
-    pools.remove_and_remember(EntryId(7));
-    admit(&mut pools, 7);
-    assert!(in_main(&pools, 7));
+    // Nor does one whose answer was made anew, wherever it was.
+    for id in [7, 7, 0] {
+        pools.replace(EntryId(id));
+        admit(&mut pools, id);
+        assert!(in_main(&pools, id));
+    }
     // One that was purged comes as if it had never been there, and so does one after as many departures as there are members.
     pools.remove(EntryId(8));
     admit(&mut pools, 8);
@@ -223,7 +225,7 @@ proptest! {
                     if let Some(victim) = victim {
                         prop_assert_eq!(there.remove(&victim.0), Some(model));
                         prop_assert!(!said.pinned.contains(&victim.0));
-                        prop_assert!(pools.remove_and_remember(victim).is_some());
+                        prop_assert!(pools.evict(victim).is_some());
                     }
                 }
                 _ => if let Entry::Vacant(place) = there.entry(id) {

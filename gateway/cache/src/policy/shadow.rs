@@ -157,7 +157,7 @@ impl Shadow {
         let husk = self.husks[id.0 as usize];
         self.ids.remove(&husk.word);
         self.bytes -= husk.bytes;
-        if let Some(left) = self.pools.remove_and_remember(id) {
+        if let Some(left) = self.pools.evict(id) {
             self.residence.note(left, now, &self.decay);
         }
         self.free.push(id);
