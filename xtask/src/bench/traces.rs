@@ -51,7 +51,7 @@ pub(crate) fn bench(place: &Place, options: &Options) -> Outcome {
     let most = options.quick.then(|| QUICK.to_string());
     let begun = Instant::now();
     let lines = example::run(place, "zerohop-cache", "traces", options.core, most.as_slice())?;
-    shell::say(format!("replayed in {:.0} s", begun.elapsed().as_secs_f64()));
+    shell::say(format!("built and replayed in {:.0} s", begun.elapsed().as_secs_f64()));
     let section = section(&example::rows(&lines, Value::clone)?)?;
     if options.quick {
         shell::say(format!("\n{section}"));
