@@ -10,6 +10,7 @@ mod cached;
 mod cancel;
 mod command_line;
 mod completions;
+mod control;
 mod embeddings;
 mod hostile;
 mod memory;

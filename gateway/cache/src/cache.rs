@@ -16,7 +16,7 @@ use crate::{
     counts::{Counts, Stats},
     front::{Reader, Shared},
     heat::Decay,
-    store::{Filter, Limits, Store},
+    store::{Cursor, Filter, Limits, Page, Store, Total},
     types::{Answer, ModelNumber, Seconds},
 };
 
@@ -42,6 +42,8 @@ enum Order {
     Put(Box<Answer>),
     Purge(Filter, Sender<usize>),
     Pin(Filter, bool, Sender<usize>),
+    Look(Cursor, usize, Sender<Page>),
+    Totals(Sender<Vec<Total>>),
     Stop,
 }
 
@@ -117,25 +119,60 @@ impl Cache {
         Some(Duration::from_millis(u64::from(ticks) * 10))
     }
 
+    /// The names of the models, in the order of their numbers.
+    #[must_use]
+    pub fn models(&self) -> Vec<String> {
+        self.shared.models()
+    }
+
     /// Removes what the filter names; how many that were.
     #[must_use]
     pub fn purge(&self, filter: Filter) -> usize {
-        self.ask(|answer| Order::Purge(filter, answer))
+        self.ask(|answer| Order::Purge(filter, answer)).unwrap_or(0)
+    }
+
+    /// Entries from a place on, of whole buckets: about `most` of them, so that the writer is not held up. What is there from
+    /// the first page to the last is listed exactly once.
+    #[must_use]
+    pub fn look(&self, from: Cursor, most: usize) -> Page {
+        self.ask(|answer| Order::Look(from, most, answer)).unwrap_or_default()
+    }
+
+    /// What the entries of each model cost, by its number.
+    #[must_use]
+    pub fn totals(&self) -> Vec<Total> {
+        self.ask(Order::Totals).unwrap_or_default()
+    }
+
+    /// Puts an answer, after waiting until the writer has room for it; false once it has ended. For whoever may wait: an
+    /// operator's import, never a worker.
+    #[must_use]
+    pub fn put_in_turn(&self, answer: Answer) -> bool {
+        let Some(orders) = &self.orders else { return false };
+        let bytes = answer.body.len() as u64;
+        let waiting = &self.shared.counts.waiting_bytes;
+        if waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > QUEUE_BYTES {
+            // When this is answered, everything before is done.
+            let _done = self.totals();
+        }
+        let taken = orders.send(Order::Put(Box::new(answer))).is_ok();
+        if !taken {
+            waiting.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// Pins what the filter names, or lets it go; how many were changed.
     #[must_use]
     pub fn pin(&self, filter: Filter, pinned: bool) -> usize {
-        self.ask(|answer| Order::Pin(filter, pinned, answer))
+        self.ask(|answer| Order::Pin(filter, pinned, answer)).unwrap_or(0)
     }
 
-    fn ask(&self, order: impl FnOnce(Sender<usize>) -> Order) -> usize {
+    /// What the writer answers; `None` if it has ended.
+    fn ask<T>(&self, order: impl FnOnce(Sender<T>) -> Order) -> Option<T> {
         let (send, receive) = bounded(1);
-        let sent = self
-            .orders
-            .as_ref()
-            .is_some_and(|orders| orders.send(order(send)).is_ok());
-        if sent { receive.recv().unwrap_or(0) } else { 0 }
+        self.orders.as_ref()?.send(order(send)).ok()?;
+        receive.recv().ok()
     }
 }
 
@@ -192,6 +229,8 @@ fn write(store: &mut Store, shared: &Shared, inbox: &Receiver<Order>) {
             // Whoever asked may have gone.
             Order::Purge(filter, answer) => drop(answer.send(store.purge(&filter))),
             Order::Pin(filter, pinned, answer) => drop(answer.send(store.pin(&filter, pinned))),
+            Order::Look(from, most, answer) => drop(answer.send(store.look(from, most, now))),
+            Order::Totals(answer) => drop(answer.send(store.totals())),
             Order::Stop => return,
         }
     }

@@ -66,6 +66,11 @@ impl Shared {
         u16::try_from(at).ok().map(ModelNumber)
     }
 
+    /// The names of the models, in the order of their numbers.
+    pub(crate) fn models(&self) -> Vec<String> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn now(&self, seconds: u64, nanos: u32) -> Now {
         let seconds = Seconds::try_from(seconds).unwrap_or(NEVER);
         let since = seconds.saturating_sub(self.base);

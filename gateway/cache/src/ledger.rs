@@ -93,8 +93,22 @@ impl Ledger {
 
     /// The entries that share this one's bucket.
     pub(crate) fn bucket(&self, entry: &Entry) -> impl Iterator<Item = Entry> + '_ {
-        let bucket = self.bucket_of(entry);
-        let rows = self.models.get(usize::from(entry.key.model.0));
+        self.of_bucket(usize::from(entry.key.model.0), self.bucket_of(entry))
+    }
+
+    /// Buckets of each model.
+    pub(crate) fn buckets(&self) -> usize {
+        self.buckets as usize
+    }
+
+    /// Entries and bytes of each model, by its number.
+    pub(crate) fn totals(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
+        self.models.iter().map(|model| (model.row.len(), model.bytes))
+    }
+
+    /// The entries of a bucket of a model.
+    pub(crate) fn of_bucket(&self, model: usize, bucket: usize) -> impl Iterator<Item = Entry> + '_ {
+        let rows = self.models.get(model);
         let ids = rows.and_then(|rows| rows.buckets.get(bucket));
         ids.into_iter()
             .flatten()

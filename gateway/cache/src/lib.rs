@@ -37,7 +37,7 @@ pub use counts::Stats;
 pub use files::{File, Files, Open};
 pub use front::{Found, Now, Reader, Sighting};
 pub use slots::Stamp;
-pub use store::{Filter, Limits};
+pub use store::{Cursor, Filter, Limits, Listed, Page, Total};
 pub use types::{
     Answer, Context, Entry, EntryId, FinishReason, Key, ModelNumber, PartNumber, Place, PromptHash, Seconds, Usage,
 };

@@ -3,6 +3,10 @@
 //! One value on one thread; readers see what it does through [`Shared`]. Invariant: what entries cost never exceeds the bound,
 //! also while one is taken in.
 
+mod look;
+
+pub use look::{Cursor, Listed, Page, Total};
+
 use std::sync::{Arc, atomic::Ordering};
 
 use crate::{

@@ -78,6 +78,8 @@ pub struct Server {
     pub memory: RequestMemory,
     /// Which replies leave without a copy.
     pub zero_copy: ZeroCopy,
+    /// Where the operator's commands come in.
+    pub control: ControlSocket,
 }
 
 /// Which cores have a worker.
@@ -131,6 +133,20 @@ pub struct RequestMemory {
     /// Of how much memory this is an eighth, if the file does not say how much it is to be.
     pub eighth_of: Option<u64>,
 }
+
+/// Where the operator's commands come in: a Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlSocket {
+    /// In the folder of this user's sockets, under the first port that is listened on.
+    Auto,
+    /// Nowhere.
+    Off,
+    /// Here, or no start.
+    Path(PathBuf),
+}
+
+/// Longest path of a Unix socket in bytes, as the kernel has it, without its closing zero.
+pub(crate) const MAX_SOCKET_PATH: usize = 107;
 
 /// Which replies leave without a copy by the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -406,6 +422,7 @@ impl Config {
             ),
             ("server.memory", one.memory != two.memory),
             ("server.zero_copy", one.zero_copy != two.zero_copy),
+            ("server.control_socket", one.control != two.control),
             ("engine", self.engine != other.engine),
             ("the store of cache.*", stores[0] != stores[1]),
             ("memory", self.memory != other.memory),

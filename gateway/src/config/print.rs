@@ -5,8 +5,8 @@
 use serde::Serialize;
 
 use super::{
-    Access, Backend, Buckets, Cache, CachePlace, Config, KeySource, Library, Model, ModelPath, ModelSet, Tenant,
-    Workers,
+    Access, Backend, Buckets, Cache, CachePlace, Config, ControlSocket, KeySource, Library, Model, ModelPath, ModelSet,
+    Tenant, Workers,
     parse::{FORMATS, HALF_LIVES, HUGE_PAGES, LEVELS, POLICIES, PROVIDERS, SCOPES, ZERO_COPY},
     units::{show_duration, show_size},
 };
@@ -46,6 +46,7 @@ struct Server {
     max_body_bytes: String,
     memory: String,
     zero_copy: &'static str,
+    control_socket: String,
     drain_timeout: String,
 }
 
@@ -247,6 +248,11 @@ impl Server {
                 None => show_size(server.memory.bytes),
             },
             zero_copy: word(&ZERO_COPY, server.zero_copy),
+            control_socket: match &server.control {
+                ControlSocket::Auto => "auto".to_owned(),
+                ControlSocket::Off => "off".to_owned(),
+                ControlSocket::Path(path) => path.display().to_string(),
+            },
             drain_timeout: show_duration(server.drain_timeout),
         }
     }

@@ -113,10 +113,10 @@ section! {
         max_body_bytes: Amount,
         memory: Amount,
         zero_copy: String,
+        control_socket: String,
         drain_timeout: Amount,
     }
     later {
-        control_socket: [Now::Word("auto")],
         trusted_proxies: [Now::EmptyList],
         tls: [],
     }

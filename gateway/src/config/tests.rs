@@ -12,9 +12,9 @@ use proptest::prelude::*;
 use zerohop_engine::{Allow, Rule, TextClass, TextSet, When};
 
 use super::{
-    Access, Backend, Buckets, Cache, CachePlace, CacheStore, Config, HalfLife, Heat, KeyDigest, KeySource, Level,
-    Library, LogFormat, Model, ModelPath, ModelSet, Onnx, Problems, Provider, RequestMemory, Rules, Source,
-    Surroundings, Tenant, Workers, ZeroCopy, field::Known, load, parse::parse, raw,
+    Access, Backend, Buckets, Cache, CachePlace, CacheStore, Config, ControlSocket, HalfLife, Heat, KeyDigest,
+    KeySource, Level, Library, LogFormat, Model, ModelPath, ModelSet, Onnx, Problems, Provider, RequestMemory, Rules,
+    Source, Surroundings, Tenant, Workers, ZeroCopy, field::Known, load, parse::parse, raw,
 };
 use crate::{
     keep::{Keeping, Policy},
@@ -167,6 +167,7 @@ server:
   max_body_bytes: 32MiB
   memory: auto
   zero_copy: auto
+  control_socket: auto
   drain_timeout: 10m
 models: []
 engine:
@@ -231,6 +232,10 @@ fn every_key_is_read() {
     assert_eq!(
         (config.server.memory, config.server.zero_copy),
         (memory, ZeroCopy::Always)
+    );
+    assert_eq!(
+        config.server.control,
+        ControlSocket::Path("/etc/zerohop/run/control.sock".into())
     );
     assert_eq!(config.server.drain_timeout, Duration::from_secs(60));
     let Backend::Onnx(onnx) = &config.models[0].backend;

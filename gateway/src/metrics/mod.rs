@@ -5,6 +5,7 @@
 
 mod cache;
 mod cell;
+mod control;
 mod labels;
 mod masks;
 mod process;
@@ -14,6 +15,7 @@ mod vllm;
 
 pub use cache::CacheOutcome;
 pub use cell::{Counter, Gauge, Histogram};
+pub use control::ControlMetrics;
 pub use labels::{FinishedReason, Route, dialect_name, error_name};
 pub use process::ProcessGauges;
 pub use render::{CONTENT_TYPE, Common, ModelScrape, Scrape, render};
@@ -247,6 +249,12 @@ impl WorkerMetrics {
     /// Counts a request that was answered with this status (499 if the client left before there was one).
     pub fn request(&self, route: Route, dialect: Option<Dialect>, status: u16) {
         self.requests[request_cell(route, dialect, class(status))].increment();
+    }
+
+    /// How often the cache of answers was this to a request.
+    #[must_use]
+    pub fn cached_so_far(&self, outcome: CacheOutcome) -> u64 {
+        self.cache[outcome as usize].get()
     }
 
     /// Counts what the cache of answers was to a request.

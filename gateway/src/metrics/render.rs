@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use super::{
-    EngineGauges, FIRST_TOKEN, Histogram, IoCounters, ModelMetrics, PARSE, PER_TOKEN, ProcessGauges, QUEUE, Route,
-    TOTAL, WorkerMetrics, cache,
+    ControlMetrics, EngineGauges, FIRST_TOKEN, Histogram, IoCounters, ModelMetrics, PARSE, PER_TOKEN, ProcessGauges,
+    QUEUE, Route, TOTAL, WorkerMetrics, cache,
     cell::{Counter, Merged},
+    control,
     labels::{CLASSES, DIALECTS, ERRORS, dialect_name, error_name},
     masks, request_cell,
     text::{Kind, Text, Unit},
@@ -47,6 +48,8 @@ pub struct Scrape<'a> {
     pub log_lines_dropped: u64,
     /// Stored answers, if any are kept.
     pub cache: Option<zerohop_cache::Stats>,
+    /// The control socket, if there is one.
+    pub control: Option<&'a ControlMetrics>,
 }
 
 /// A model and its engine.
@@ -72,6 +75,7 @@ pub fn render(scrape: &Scrape<'_>, out: &mut Vec<u8>) {
     process(&mut text, scrape);
     requests(&mut text, scrape.workers);
     cache::render(&mut text, scrape.workers, scrape.cache);
+    control::render(&mut text, scrape.control);
     connections(&mut text, scrape.workers);
     rings(&mut text, scrape.workers);
     engines(&mut text, scrape.models);

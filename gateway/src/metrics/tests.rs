@@ -253,10 +253,25 @@ fn document(region: Option<&str>) -> String {
         memory_limit: 1 << 30,
         log_lines_dropped: 11,
         cache: Some(cache()),
+        control: Some(&control()),
     };
     let mut out = Vec::new();
     render(&scrape, &mut out);
     String::from_utf8(out).expect("text")
+}
+
+fn control() -> ControlMetrics {
+    let control = ControlMetrics::new(&["status", "cache.stat"]);
+    control.command(Some("status"), true);
+    control.command(Some("cache.stat"), false);
+    control.command(None, false);
+    for _ in 0..3 {
+        control.came();
+        control.stranger();
+    }
+    control.went();
+    control.full();
+    control
 }
 
 fn cache() -> zerohop_cache::Stats {
@@ -457,6 +472,19 @@ fn counted_values_are_shown() {
         (r#"zerohop_cache_removed_total{reason="bucket_full""#, 28.0),
         (r#"zerohop_cache_removed_total{reason="size""#, 29.0),
         (r#"zerohop_cache_removed_total{reason="purged""#, 30.0),
+        (r#"zerohop_control_requests_total{command="status",result="ok""#, 1.0),
+        (r#"zerohop_control_requests_total{command="status",result="error""#, 0.0),
+        (
+            r#"zerohop_control_requests_total{command="cache.stat",result="error""#,
+            1.0,
+        ),
+        (
+            r#"zerohop_control_requests_total{command="unknown",result="error""#,
+            1.0,
+        ),
+        ("zerohop_control_clients{", 2.0),
+        (r#"zerohop_control_refused_total{reason="user""#, 3.0),
+        (r#"zerohop_control_refused_total{reason="full""#, 1.0),
         ("process_resident_memory_bytes{", 1_099_511_627_776.0),
         ("process_threads{", 9.0),
         ("process_start_time_seconds{", 1_700_000_000.0),

@@ -4,6 +4,7 @@
 //! request's path. Invariant: whatever fails before the first request is served is a [`StartError`] of one line, and
 //! nothing that was started is left running.
 
+pub(crate) mod control;
 mod fleet;
 mod keeping;
 mod listeners;
@@ -31,6 +32,7 @@ pub(crate) use self::fleet::runtime;
 pub(crate) use self::run::load;
 pub use self::run::run;
 use self::{
+    control::{Control, Site, Socket},
     fleet::Fleet,
     signals::{Signal, signals},
     threads::{Ended, Workers},
@@ -38,10 +40,10 @@ use self::{
 use crate::{
     caller::Callers,
     cli::{IoChoice, ServeOptions},
-    config::{self, Access, CachePlace, Config, LogFormat, Machine},
+    config::{self, Access, CachePlace, Config, ControlSocket, LogFormat, Machine},
     key::{Scope, Secret, Spaces},
     log::{Format, Log, system_clock},
-    metrics::{Common, ProcessGauges},
+    metrics::{Common, ControlMetrics, ProcessGauges},
     resolve::Resolver,
     snapshot::{ServedModel, Snapshot},
     worker::{Command, Phase, Shared},
@@ -96,6 +98,7 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
     log.info(format_args!("{}", memory_line(&config)));
     let cores = threads::cores(&config)?;
     let bound = listeners::bind(&config.server, cores.len())?;
+    let socket = control_socket(&config, &bound.addresses, &log)?;
     let cache = keeping::open(config.cache.as_ref())?;
     let cache_secret = cache_secret(config.cache.as_ref())?;
     let loading = Arc::new(AtomicBool::new(true));
@@ -112,7 +115,21 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
         &cache_secret,
     )?;
     let shared = Shared::new(&config, cores.len(), labels(&config), nothing);
-    let shared = Arc::new(shared.with_cache(cache.clone()));
+    let control_metrics = Arc::new(ControlMetrics::new(&control::names()));
+    let counted = socket.as_ref().map(|_| Arc::clone(&control_metrics));
+    let shared = Arc::new(shared.with_cache(cache.clone()).with_control(counted));
+    let site = Site {
+        shared: Arc::clone(&shared),
+        cache: cache.clone(),
+        cache_bytes: config
+            .cache
+            .as_ref()
+            .map_or(0, |cache| u64::from(cache.store.size_mb) << 20),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+        log: log.clone(),
+        metrics: control_metrics,
+        started: Instant::now(),
+    };
     let workers = Workers::start(&choice, &cores, bound, &config, &shared, &log)?;
     if let Some(bytes) = ProcessGauges::read().resident_bytes {
         log.info(format_args!(
@@ -120,6 +137,16 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
             bytes as f64 / 1e6
         ));
     }
+    // Its end is that of the server: what it holds of the cache is let go before the cache closes.
+    let control = socket.map(|socket| Control::start(socket, site)).transpose();
+    let control = control.map_err(|error| StartError::new(format!("cannot start the control thread: {error}")));
+    let control = match control {
+        Ok(control) => control,
+        Err(error) => {
+            workers.stop();
+            return Err(error);
+        }
+    };
     let fleet = match Fleet::load(&config, &workers, &log) {
         Ok(fleet) => fleet,
         Err(error) => {
@@ -140,6 +167,7 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
         cache,
         cache_secret,
         epoch: 0,
+        _control: control,
     };
     server.publish()?;
     server.shared.set_phase(Phase::Ready);
@@ -195,6 +223,26 @@ fn labels(config: &Config) -> Common {
         instance_id: metrics.instance_id.as_deref().unwrap_or(host.trim()).to_owned(),
         region: metrics.region.as_deref().map(str::to_owned),
         start_time: system_clock().0,
+    }
+}
+
+/// The socket for the operator's commands; where `auto` finds no place for it, the log says so.
+fn control_socket(config: &Config, addresses: &[SocketAddr], log: &Log) -> Result<Option<Socket>, StartError> {
+    let port = addresses.first().map_or(0, SocketAddr::port);
+    let path = control::path(&config.server.control, port);
+    let bound = path
+        .map_err(StartError::new)
+        .and_then(|path| path.map(|path| control::bind(&path)).transpose());
+    match bound {
+        Ok(Some(socket)) => {
+            log.info(format_args!("control socket {}", socket.path().display()));
+            Ok(Some(socket))
+        }
+        Err(why) if config.server.control == ControlSocket::Auto => {
+            log.warn(format_args!("no control socket: {why}"));
+            Ok(None)
+        }
+        bound => bound,
     }
 }
 
@@ -267,6 +315,8 @@ struct Server {
     /// Of this process: a reload does not change it.
     cache_secret: Secret,
     epoch: u64,
+    /// Serves until the server is dropped.
+    _control: Option<Control>,
 }
 
 impl Server {

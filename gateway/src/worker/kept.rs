@@ -264,7 +264,7 @@ impl Keeper {
 }
 
 /// Whose answers a request may see, by the model that it names; `None` where none are kept.
-pub(super) fn whose<'a>(
+pub(crate) fn whose<'a>(
     snapshot: &'a Snapshot,
     space: &'a Namespace,
     index: ModelIndex,

@@ -39,7 +39,7 @@ use crate::{
         write::{Prepared, PreparedFields},
     },
     log::{Level, Log},
-    metrics::{self, ProcessGauges, Scrape, WorkerMetrics},
+    metrics::{self, CacheOutcome, ControlMetrics, ProcessGauges, Scrape, WorkerMetrics},
     snapshot::Snapshot,
 };
 
@@ -85,6 +85,8 @@ pub struct Shared {
     prometheus: bool,
     /// Where answers are kept, if they are.
     cache: Option<Arc<Cache>>,
+    /// What is counted of the control socket, if there is one.
+    control: Option<Arc<ControlMetrics>>,
 }
 
 /// Replies that never change.
@@ -118,6 +120,7 @@ impl Shared {
             labels,
             prometheus: config.metrics.prometheus,
             cache: None,
+            control: None,
         }
     }
 
@@ -126,6 +129,26 @@ impl Shared {
     pub fn with_cache(mut self, cache: Option<Arc<Cache>>) -> Self {
         self.cache = cache;
         self
+    }
+
+    /// The same, with counters of a control socket.
+    #[must_use]
+    pub fn with_control(mut self, control: Option<Arc<ControlMetrics>>) -> Self {
+        self.control = control;
+        self
+    }
+
+    /// The snapshot in force.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Chat requests by what the cache was to them: hit, miss, bypass.
+    #[must_use]
+    pub fn cache_requests(&self) -> [u64; 3] {
+        [CacheOutcome::Hit, CacheOutcome::Miss, CacheOutcome::Bypass]
+            .map(|outcome| self.workers.iter().map(|worker| worker.cached_so_far(outcome)).sum())
     }
 
     /// Puts a new snapshot in force.
@@ -524,6 +547,7 @@ impl Local {
                 memory_limit: self.shared.memory.limit(),
                 log_lines_dropped: self.log.dropped(),
                 cache: self.shared.cache.as_deref().map(Cache::stats),
+                control: self.shared.control.as_deref(),
             },
             out,
         );

@@ -23,6 +23,7 @@ use crossbeam_channel::Receiver;
 use zerohop_engine::Mail;
 use zerohop_ring::{Accepted, Completion, ConnId, Io, ListenerId, Nanos, RecvEnd};
 
+pub(crate) use self::kept::whose;
 use self::{
     conn::Conn,
     timer::{Due, Timers},

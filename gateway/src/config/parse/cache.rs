@@ -38,9 +38,9 @@ const TYPES: [(&str, Type); 4] = [
 const COMPRESSION: [(&str, bool); 2] = [("none", false), ("lz4", true)];
 /// The words of `policy`.
 pub(in crate::config) const POLICIES: [(&str, Policy); 3] = [
-    ("deterministic", Policy::Deterministic),
-    ("all", Policy::All),
-    ("off", Policy::Off),
+    (Policy::Deterministic.name(), Policy::Deterministic),
+    (Policy::All.name(), Policy::All),
+    (Policy::Off.name(), Policy::Off),
 ];
 /// The words of `scope`.
 pub(in crate::config) const SCOPES: [(&str, Scope); 3] = [
