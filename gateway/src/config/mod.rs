@@ -145,8 +145,8 @@ pub enum ControlSocket {
     Path(PathBuf),
 }
 
-/// Longest path of a Unix socket in bytes, as the kernel has it, without its closing zero.
-pub(crate) const MAX_SOCKET_PATH: usize = 107;
+/// Longest path of a Unix socket in bytes: the kernel has 107, of which a name is left that it has while it is made.
+pub(crate) const MAX_SOCKET_PATH: usize = 98;
 
 /// Which replies leave without a copy by the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

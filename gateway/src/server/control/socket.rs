@@ -67,7 +67,8 @@ pub(crate) fn bind(path: &Path) -> Result<Socket, StartError> {
     // Two that start at once would each take the other's for a dead one's.
     let _lock = lock(folder).map_err(failed)?;
     refuse_living(path)?;
-    let half = path.with_extension(format!("{}.tmp", std::process::id()));
+    // No longer than 9 bytes, see `MAX_SOCKET_PATH`.
+    let half = folder.join(format!(".z{}", std::process::id()));
     let made = || {
         // Under another name until nobody else may connect.
         let _old = fs::remove_file(&half);
