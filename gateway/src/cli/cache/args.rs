@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args as ClapArgs, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
@@ -17,28 +17,31 @@ pub(crate) enum CacheCommand {
         json: bool,
     },
     /// Remove entries
+    #[command(group = named())]
     Purge {
         #[command(flatten)]
         at: At,
         #[command(flatten)]
-        which: Which,
+        which: Entries,
         /// Yes, remove all of them (with --all)
         #[arg(long)]
         yes: bool,
     },
     /// Keep entries whatever their heat; pinned ones may take half of the bound
+    #[command(group = named())]
     Pin {
         #[command(flatten)]
         at: At,
         #[command(flatten)]
-        which: Which,
+        which: Entries,
     },
     /// Let pinned entries cool again
+    #[command(group = named())]
     Unpin {
         #[command(flatten)]
         at: At,
         #[command(flatten)]
-        which: Which,
+        which: Entries,
     },
     /// Show how warm the buckets are
     Heat {
@@ -130,12 +133,10 @@ pub(crate) struct At {
     pub(super) config: Option<PathBuf>,
 }
 
-/// Which entries.
-#[derive(Debug, ClapArgs)]
-#[group(required = true, multiple = false)]
-pub(crate) struct Which {
-    #[command(flatten)]
-    pub(super) some: Entries,
+/// Some of [`Entries`] have to be named.
+fn named() -> ArgGroup {
+    let ways = ["key", "model", "tenant", "space", "prefix", "prefix_of", "all"];
+    ArgGroup::new("which").required(true).args(ways)
 }
 
 /// Which entries; all, if nothing is said.

@@ -113,7 +113,7 @@ fn map(name: &str, model: &Model, buckets: usize, colour: bool, out: &mut dyn Wr
         }
     }
     let hottest = cells.iter().copied().fold(0.0, f64::max);
-    let shown: String = name.chars().take(40).collect();
+    let shown: String = name.chars().take(24).collect();
     writeln!(
         out,
         "{shown}: entries {}, buckets {buckets} ({each} a cell), hottest cell {hottest:.1}",

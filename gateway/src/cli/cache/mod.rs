@@ -32,14 +32,14 @@ pub(super) fn run(command: CacheCommand, out: &mut dyn Write) -> Result<(), Fail
     match command {
         CacheCommand::Stat { at, json } => stat(&mut Asker::connect(&at)?, json, out),
         CacheCommand::Purge { at, which, yes } => {
-            if which.some.all && !yes {
+            if which.all && !yes {
                 return Err(Failure::Start("this removes every entry: say --yes as well".into()));
             }
-            let told = change(&at, "cache.purge", &which.some)?;
+            let told = change(&at, "cache.purge", &which)?;
             Ok(writeln!(out, "removed {}", told["removed"])?)
         }
-        CacheCommand::Pin { at, which } => pinned(&change(&at, "cache.pin", &which.some)?, "pinned", out),
-        CacheCommand::Unpin { at, which } => pinned(&change(&at, "cache.unpin", &which.some)?, "let go", out),
+        CacheCommand::Pin { at, which } => pinned(&change(&at, "cache.pin", &which)?, "pinned", out),
+        CacheCommand::Unpin { at, which } => pinned(&change(&at, "cache.unpin", &which)?, "let go", out),
         CacheCommand::Heat { at, model, csv } => {
             let colour =
                 io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
