@@ -92,7 +92,7 @@ fn guess(fields: &HashMap<Cow<'_, str>, &RawValue>) -> &'static str {
         "logit_bias",
     ];
     let is_chat = only_chat.iter().any(|name| fields.contains_key(*name))
-        || ROLES.iter().any(|name| role(name))
+        || ROLES.iter().any(role)
         || tools.contains("\"function\"");
     if is_chat { chat } else { messages }
 }
