@@ -100,6 +100,14 @@ pub struct Tools {
     pub parallel: bool,
 }
 
+impl Tools {
+    /// Bytes of all that a client wrote into them.
+    pub(crate) fn bytes(&self) -> usize {
+        let tool = |tool: &Tool| tool.name.len() + tool.description.len() + tool.parameters.len();
+        self.list.iter().map(tool).sum()
+    }
+}
+
 impl Default for Tools {
     fn default() -> Self {
         Self {
@@ -124,9 +132,7 @@ impl Conversation {
     pub(crate) fn bytes(&self) -> usize {
         let call = |call: &ToolCall| call.id.len() + call.name.len() + call.arguments.len();
         let message = |message: &Message| message.content.len() + message.calls.iter().map(call).sum::<usize>();
-        let tool = |tool: &Tool| tool.name.len() + tool.description.len() + tool.parameters.len();
-        let tools = self.tools.list.iter().map(tool).sum::<usize>();
-        self.messages.iter().map(message).sum::<usize>() + tools
+        self.messages.iter().map(message).sum::<usize>() + self.tools.bytes()
     }
 }
 
@@ -260,16 +266,6 @@ impl Generate {
             logprobs: None,
             echo: Echo::None,
         }
-    }
-}
-
-impl Generate {
-    /// Whether its tokens are bound by a grammar, which has to be compiled first.
-    pub(crate) fn needs_grammar(&self) -> bool {
-        let calls = |conversation: &Conversation| {
-            !conversation.tools.list.is_empty() && conversation.tools.choice != ToolChoice::None
-        };
-        self.form != Form::Free || matches!(&self.prompt, Prompt::Chat(conversation) if calls(conversation))
     }
 }
 
