@@ -116,18 +116,11 @@ impl CompletionReply {
 
     #[cold]
     fn fault(&self, event: &Event) -> ApiError {
-        let mut error = self.base.fault(event);
-        if let Event::TooLong { input_tokens, limit } = event {
+        match event {
             // The vendor speaks of messages, which these are not.
-            let context = u64::from(*limit) + 1;
-            error.message = format!(
-                "This model's maximum context length is {context} tokens. However, your prompt has {input_tokens} tokens. \
-                 Please reduce its length."
-            )
-            .into();
-            error.param = Some("prompt".into());
+            &Event::TooLong { input_tokens, limit } => ApiError::text_too_long(input_tokens, limit),
+            event => self.base.fault(event),
         }
-        error
     }
 
     fn start(&mut self, index: usize, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
