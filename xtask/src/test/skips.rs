@@ -20,7 +20,7 @@ struct Fact {
     here: fn() -> bool,
 }
 
-const FACTS: [Fact; 6] = [
+const FACTS: [Fact; 7] = [
     // Public traces and schemas, too large to be committed.
     Fact {
         name: "test-data",
@@ -34,6 +34,15 @@ const FACTS: [Fact; 6] = [
     Fact {
         name: "cargo-deny",
         here: || shell::exists("cargo-deny"),
+    },
+    // Its weights are not part of the repository.
+    Fact {
+        name: "gemma3-270m",
+        here: || {
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../target/models/gemma3-270m/model.onnx")
+                .is_file()
+        },
     },
     // Versions of it differ in what they refuse.
     Fact {
