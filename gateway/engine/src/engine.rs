@@ -227,7 +227,7 @@ impl Engine {
         };
         // From here on a failure drops `engine`, which stops the threads that have started.
         engine
-            .spawn(batch, messages, &preparer, waiting_for_grammars, config.prep_threads)
+            .spawn(batch, messages, &preparer, &waiting_for_grammars, config.prep_threads)
             .map_err(|error| system(error.to_string()))?;
         Ok(engine)
     }
@@ -237,7 +237,7 @@ impl Engine {
         batch: Batch<S>,
         messages: Receiver<Inbox<Sequence>>,
         preparer: &Preparer,
-        to_compile: Receiver<Accepted>,
+        to_compile: &Receiver<Accepted>,
         prep_threads: usize,
     ) -> std::io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);

@@ -125,6 +125,11 @@ pub struct Conversation {
     pub messages: Vec<Message>,
     /// What the model may call.
     pub tools: Tools,
+    /// What the chat template is told beside them: a JSON object as text, each of whose names [`check_template_argument`]
+    /// takes. Empty: nothing.
+    ///
+    /// [`check_template_argument`]: crate::check_template_argument
+    pub template_arguments: String,
 }
 
 impl Conversation {
@@ -132,7 +137,8 @@ impl Conversation {
     pub(crate) fn bytes(&self) -> usize {
         let call = |call: &ToolCall| call.id.len() + call.name.len() + call.arguments.len();
         let message = |message: &Message| message.content.len() + message.calls.iter().map(call).sum::<usize>();
-        self.messages.iter().map(message).sum::<usize>() + self.tools.bytes()
+        let messages = self.messages.iter().map(message).sum::<usize>();
+        messages + self.tools.bytes() + self.template_arguments.len()
     }
 }
 
@@ -140,7 +146,7 @@ impl From<Vec<Message>> for Conversation {
     fn from(messages: Vec<Message>) -> Self {
         Self {
             messages,
-            tools: Tools::default(),
+            ..Self::default()
         }
     }
 }
@@ -384,6 +390,8 @@ pub enum Part {
     Tool(usize),
     /// The tool that is to be called.
     ToolChoice,
+    /// What the chat template is told beside messages and tools.
+    TemplateArguments,
     /// A biased token.
     LogitBias,
     /// A stop token.

@@ -188,7 +188,13 @@ impl CompletionReply {
         out: &mut Vec<u8>,
     ) -> Progress {
         let mut chunk = Chunk::open(out, framing);
-        self.chunk(index, Some(reason(finish)), &Lists::default(), &mut chunk, |_| {});
+        self.chunk(
+            index,
+            Some(reason(finish, false)),
+            &Lists::default(),
+            &mut chunk,
+            |_| {},
+        );
         if !whole {
             return Progress::More;
         }
@@ -264,7 +270,7 @@ fn document(meta: &ReplyMeta, answers: &[Answer], usage: Usage, out: &mut Vec<u8
         answer.logprobs.write(meta.logprobs, &mut writer);
         writer
             .raw(r#","finish_reason":"#)
-            .string_or_null(answer.finish.as_ref().map(reason))
+            .string_or_null(answer.finish.as_ref().map(|finish| reason(finish, false)))
             .raw("}");
     }
     Writer(out).raw(r#"],"usage":"#);

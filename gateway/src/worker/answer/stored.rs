@@ -91,6 +91,8 @@ impl Request {
             let date = *local.date();
             let model = Arc::clone(by.snapshot.model(asked.index));
             let shape = Shape::new(self.dialect, asked.request.stream, asked.request.model.as_str());
+            let extras = asked.request.extras.as_deref();
+            let shape = shape.with_functions(extras.is_some_and(|extras| extras.places.functions));
             let hit = local.answers().and_then(|answers| {
                 let found = answers.look_up(&key, age, clock)?;
                 answers.replay((found, age), shape, (asked.index, model), clock)
