@@ -16,7 +16,9 @@ const END: u32 = 0;
 /// Tokens drawn of an answer.
 const DRAWN: usize = 48;
 
-static GRAMMARS: LazyLock<Grammars> = LazyLock::new(|| {
+/// A tokenizer of bytes (ids from 1 on) and these control tokens, the first of which has the id 0, the others those behind
+/// the bytes.
+pub(crate) fn tokenizer(controls: &[&str]) -> Vec<u8> {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     let direct = (0..=255u8).filter(|&b| printable(b)).map(char::from);
     // GPT-2's characters for the other 68 bytes.
@@ -26,16 +28,23 @@ static GRAMMARS: LazyLock<Grammars> = LazyLock::new(|| {
         .zip(1..)
         .map(|(piece, id): (char, u32)| (piece.to_string(), id.into()))
         .collect();
+    let ids = std::iter::once(END).chain(257..);
+    let added = controls.iter().zip(ids).map(|(content, id)| {
+        serde_json::json!({"id": id, "content": content, "special": true, "normalized": false, "single_word": false,
+            "lstrip": false, "rstrip": false})
+    });
     let tokenizer = serde_json::json!({
         "version": "1.0", "normalizer": null, "post_processor": null,
-        "added_tokens": [{"id": END, "content": "<end>", "special": true, "normalized": false, "single_word": false,
-            "lstrip": false, "rstrip": false}],
+        "added_tokens": added.collect::<Vec<_>>(),
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         "model": {"type": "BPE", "vocab": vocab, "merges": []},
     });
-    Grammars::new(tokenizer.to_string().as_bytes(), &[END]).unwrap_or_else(|error| panic!("{error}"))
-});
+    tokenizer.to_string().into_bytes()
+}
+
+static GRAMMARS: LazyLock<Grammars> =
+    LazyLock::new(|| Grammars::new(&tokenizer(&["<end>"]), &[END]).unwrap_or_else(|error| panic!("{error}")));
 
 struct Made<'a>(&'a str);
 
