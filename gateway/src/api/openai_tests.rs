@@ -379,7 +379,7 @@ fn messages_that_are_wrong() {
     refuse_messages(
         r#"[{"role":"human","content":"hi"}]"#,
         "messages.0.role",
-        "Invalid value: 'human'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool'.",
+        "Invalid value: 'human'. Supported values are: 'system', 'developer', 'user', 'assistant', 'tool' and 'function'.",
     );
     refuse_messages(
         r#"[{"role":"user","content":null}]"#,

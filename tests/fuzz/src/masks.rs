@@ -1,8 +1,8 @@
 //! Safety rules and schemas: any text is refused with a reason or compiled, and what is drawn from a schema's masks is
 //! JSON.
 //!
-//! Invariant: the tokens are the 256 bytes and an end, so an input repeats everywhere. Time and memory are the runner's to
-//! bound.
+//! Invariant: the tokens are the 256 bytes and, behind them, an end, so an input repeats everywhere. Time and memory are
+//! the runner's to bound.
 
 use std::{io, path::Path, sync::LazyLock};
 
@@ -12,12 +12,11 @@ use zerohop_engine::{Form, Grammars};
 use crate::Cuts;
 
 /// The end token.
-const END: u32 = 0;
+const END: u32 = 256;
 /// Tokens drawn of an answer.
 const DRAWN: usize = 48;
 
-/// A tokenizer of bytes (ids from 1 on) and these control tokens, the first of which has the id 0, the others those behind
-/// the bytes.
+/// A tokenizer of bytes, with these control tokens behind them: the library numbers them so, whatever the file says.
 pub(crate) fn tokenizer(controls: &[&str]) -> Vec<u8> {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     let direct = (0..=255u8).filter(|&b| printable(b)).map(char::from);
@@ -25,11 +24,10 @@ pub(crate) fn tokenizer(controls: &[&str]) -> Vec<u8> {
     let others = ('\u{100}'..).take(68);
     let vocab: serde_json::Map<String, serde_json::Value> = direct
         .chain(others)
-        .zip(1..)
+        .zip(0..)
         .map(|(piece, id): (char, u32)| (piece.to_string(), id.into()))
         .collect();
-    let ids = std::iter::once(END).chain(257..);
-    let added = controls.iter().zip(ids).map(|(content, id)| {
+    let added = controls.iter().zip(END..).map(|(content, id)| {
         serde_json::json!({"id": id, "content": content, "special": true, "normalized": false, "single_word": false,
             "lstrip": false, "rstrip": false})
     });

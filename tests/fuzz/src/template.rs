@@ -26,8 +26,8 @@ const CONTROLS: [&str; 9] = [
     "user",
     "日本",
 ];
-/// Its byte tokens are 1 to 256.
-const FIRST_CONTROL: u32 = 257;
+/// Below are the bytes.
+const FIRST_CONTROL: u32 = 256;
 
 /// A source whose prompt is plain to see. It trims and repeats, as sources do.
 const PLAIN: &str = "{% for m in messages %}<|im_start|>{{ m.content }}<end>{{ m.content | trim }}|im_end|>{% endfor %}\
@@ -120,8 +120,7 @@ enum Shown {
 /// A prompt, read again.
 fn shown(ids: &[u32]) -> Vec<Shown> {
     joined(ids.iter().map(|&id| match id {
-        0 => Shown::Control(0),
-        FIRST_CONTROL.. => Shown::Control((id - FIRST_CONTROL) as usize + 1),
+        FIRST_CONTROL.. => Shown::Control((id - FIRST_CONTROL) as usize),
         id => Shown::Text(KNOWN.bytes(id).to_vec()),
     }))
 }

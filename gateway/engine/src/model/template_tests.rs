@@ -140,7 +140,7 @@ fn a_template_is_told_arguments() {
         (
             shows,
             r#"{"a": {"b": [{"c": 1}]}, "n": 2, "none_given": null}"#,
-            "{\"c\": 1} 3 true <s>false",
+            "{\"c\": 1} 3 True <s>False",
         ),
     ] {
         let got = render_told(source, &[(Role::User, "x")], arguments, false);
