@@ -11,6 +11,7 @@ mod index;
 mod load;
 mod mask;
 mod memory;
+mod own;
 mod parse;
 pub(crate) mod report;
 mod server;
@@ -27,7 +28,7 @@ pub(crate) enum Bench {
     /// The engine against llama.cpp on Gemma 3 270M: prefill, and decode in batches of 1 to 16
     ///
     /// Fetches the model (240 MB, Gemma's terms) and compiles llama.cpp once (ten minutes of CPU time). Needs Python 3.11
-    /// with pip, and a C++ compiler (Debian: build-essential).
+    /// with pip, and a C++ compiler (Debian: build-essential). With --own it needs none of that.
     Engine(engine::Options),
     /// Constant replies over HTTP: nginx, the bare ring, and zerohop on the same core, loaded by wrk from another
     ///
