@@ -20,6 +20,7 @@ mod shell;
 mod sim;
 mod test;
 mod tidy;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -73,6 +74,11 @@ enum Task {
     ///
     /// Without options: the fixed seeds, with their coverage written into bench/SIMULATION.md.
     Sim(sim::Options),
+    /// Show, set and take back what a host's kernel needs for the gateway
+    ///
+    /// A profile of tuning/ says which values are wanted; docs/tuning.md has the rest.
+    #[command(subcommand)]
+    Tune(tune::Tune),
     /// Check the house rules that no compiler checks: headers, file lengths, layering, forbidden words
     Tidy,
 }
@@ -89,16 +95,24 @@ fn main() -> ExitCode {
 }
 
 fn perform(task: &Task) -> Outcome {
-    let place = Place::find()?;
+    let place = Place::find;
     match task {
-        Task::Run(options) => run::run(&place, options),
-        Task::Test(options) => test::test(&place, options),
-        Task::Setup(options) => setup::perform(&place, options),
-        Task::Model(model) => model::make(&place, model),
-        Task::Bench(bench) => harness::guarded(|| bench::bench(&place, bench)),
-        Task::Differential => harness::guarded(|| differential::differential(&place)),
-        Task::Fuzz(options) => fuzz::fuzz(&place, options),
-        Task::Sim(options) => sim::sim(&place, options),
-        Task::Tidy => tidy::tidy(&place),
+        Task::Run(options) => run::run(&place()?, options),
+        Task::Test(options) => test::test(&place()?, options),
+        Task::Setup(options) => setup::perform(&place()?, options),
+        Task::Model(model) => model::make(&place()?, model),
+        Task::Bench(bench) => {
+            let place = place()?;
+            harness::guarded(|| bench::bench(&place, bench))
+        }
+        Task::Differential => {
+            let place = place()?;
+            harness::guarded(|| differential::differential(&place))
+        }
+        Task::Fuzz(options) => fuzz::fuzz(&place()?, options),
+        Task::Sim(options) => sim::sim(&place()?, options),
+        // Root, as a rule, has no cargo to ask for a place.
+        Task::Tune(tune) => tune::tune(place::repository()?, tune),
+        Task::Tidy => tidy::tidy(&place()?),
     }
 }
