@@ -11,7 +11,7 @@ use crate::{
     failure::{Doing, Failure, Outcome},
     fuzz,
     place::Place,
-    shell,
+    shell, tune,
 };
 
 /// Something that a machine may lack, and how we look whether it does.
@@ -20,7 +20,7 @@ struct Fact {
     here: fn() -> bool,
 }
 
-const FACTS: [Fact; 6] = [
+const FACTS: [Fact; 7] = [
     // Public traces and schemas, too large to be committed.
     Fact {
         name: "test-data",
@@ -47,6 +47,11 @@ const FACTS: [Fact; 6] = [
     Fact {
         name: "nvidia-gpu",
         here: || Path::new("/dev/nvidia0").exists(),
+    },
+    // Root's, as a rule; a container may forbid it to root too.
+    Fact {
+        name: "own-network",
+        here: tune::own_network,
     },
 ];
 

@@ -21,6 +21,7 @@ mod tests;
 use std::{
     io,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -110,13 +111,13 @@ pub(crate) fn tune(repository: &Path, tune: &Tune) -> Outcome {
         }
         Tune::Apply { choice, dry_run: false } => {
             let profile = profile::read(repository, choice.profile.text())?;
-            let disk = privileged(&choice.tree, "apply")?;
+            let disk = privileged(&choice.tree, "apply", is_root())?;
             let _alone = alone(&disk)?;
             apply::apply(&disk, &profile, &mut |line| say(line))
         }
         Tune::Revert { tree, dry_run: true } => dry_revert(&Disk::new(&tree.root)),
         Tune::Revert { tree, dry_run: false } => {
-            let disk = privileged(tree, "revert")?;
+            let disk = privileged(tree, "revert", is_root())?;
             let _alone = alone(&disk)?;
             revert::revert(&disk, &mut |line| say(line))
         }
@@ -124,18 +125,28 @@ pub(crate) fn tune(repository: &Path, tune: &Tune) -> Outcome {
 }
 
 /// The machine's own settings are root's.
-fn privileged(tree: &Tree, what: &str) -> Outcome<Disk> {
-    if tree.root == Path::new("/") && !rustix::process::geteuid().is_root() {
-        let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("target/release/xtask"));
-        return Err(Failure::new(format!(
-            "`tune {what}` sets the kernel's settings, which only root may do; nothing was changed"
-        ))
-        .remedy(format!(
-            "`cargo xtask tune {what} --dry-run` to see it, then `sudo {} tune {what}`",
-            program.display()
-        )));
+fn privileged(tree: &Tree, what: &str, root: bool) -> Outcome<Disk> {
+    if tree.root != Path::new("/") || root {
+        return Ok(Disk::new(&tree.root));
     }
-    Ok(Disk::new(&tree.root))
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("target/release/xtask"));
+    let refused = format!("`tune {what}` changes the kernel's settings, which only root may do; nothing was changed");
+    Err(Failure::new(refused).remedy(format!(
+        "`cargo xtask tune {what} --dry-run` to see it, then `sudo {} tune {what}`",
+        program.display()
+    )))
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether a network namespace whose settings can be changed may be made here: what the test on the real kernel needs.
+pub(crate) fn own_network() -> bool {
+    let mut look = Command::new("unshare");
+    look.args(["--net", "test", "-w", "/proc/sys/net/core/somaxconn"]);
+    look.stdout(Stdio::null()).stderr(Stdio::null());
+    look.status().is_ok_and(|status| status.success())
 }
 
 /// Keeps a second `tune` out.
@@ -161,7 +172,7 @@ fn show(repository: &Path, choice: &Choice, reasons: bool) -> Outcome {
 fn applied(files: &dyn Files) -> Outcome {
     match journal::read(files) {
         // Only root reads it.
-        Err(_) if !rustix::process::geteuid().is_root() => {
+        Err(_) if !is_root() => {
             say("Something was applied before; root can see what.");
         }
         told => {
