@@ -119,7 +119,8 @@ pub(super) const SETTINGS: [Setting; 26] = [
         "net.netfilter.nf_conntrack_max",
         Rule::More,
         "Where a firewall tracks connections: how many. When its table is full, packets of new ones are dropped.",
-        "Absent where nothing tracks, and then not needed. The number of hash buckets is another setting.",
+        "Absent where nothing tracks, and then not needed. A boot sets it only if the module is loaded by then. The number \
+         of hash buckets is another setting.",
         "docs.kernel.org/networking/nf_conntrack-sysctl.html",
     ),
     sysctl(

@@ -111,7 +111,7 @@ pub(crate) fn tune(repository: &Path, tune: &Tune) -> Outcome {
         }
         Tune::Apply { choice, dry_run: false } => {
             let profile = profile::read(repository, choice.profile.text())?;
-            let disk = privileged(&choice.tree, "apply", is_root())?;
+            let disk = privileged(&choice.tree, &format!("apply --profile {}", profile.name), is_root())?;
             let _alone = alone(&disk)?;
             apply::apply(&disk, &profile, &mut |line| say(line))
         }
