@@ -7,6 +7,7 @@
 mod bench;
 mod cuda;
 mod differential;
+mod ebpf;
 mod failure;
 mod fuzz;
 mod harness;
@@ -69,6 +70,11 @@ enum Task {
     ///
     /// Needs a C++ compiler (Debian: build-essential), and no other than the usual Rust.
     Fuzz(fuzz::Options),
+    /// Build the programs for the kernel (ebpf/), and commit what comes of it to ebpf/objects
+    ///
+    /// Needs another compiler than the rest, for another target; without --install nothing is installed, and what is
+    /// missing is told.
+    Ebpf(ebpf::Options),
     /// Run simulated workers by seed
     ///
     /// Without options: the fixed seeds, with their coverage written into bench/SIMULATION.md.
@@ -98,6 +104,7 @@ fn perform(task: &Task) -> Outcome {
         Task::Bench(bench) => harness::guarded(|| bench::bench(&place, bench)),
         Task::Differential => harness::guarded(|| differential::differential(&place)),
         Task::Fuzz(options) => fuzz::fuzz(&place, options),
+        Task::Ebpf(options) => ebpf::ebpf(&place, options),
         Task::Sim(options) => sim::sim(&place, options),
         Task::Tidy => tidy::tidy(&place),
     }

@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, env, fs, path::Path};
 
 use crate::{
-    differential,
+    differential, ebpf,
     failure::{Doing, Failure, Outcome},
     fuzz,
     place::Place,
@@ -20,7 +20,7 @@ struct Fact {
     here: fn() -> bool,
 }
 
-const FACTS: [Fact; 6] = [
+const FACTS: [Fact; 8] = [
     // Public traces and schemas, too large to be committed.
     Fact {
         name: "test-data",
@@ -43,6 +43,16 @@ const FACTS: [Fact; 6] = [
     Fact {
         name: "c++",
         here: fuzz::can_build,
+    },
+    // The compiler for programs in the kernel, of the versions that made the committed ones.
+    Fact {
+        name: "bpf-tool-chain",
+        here: || Place::find().is_ok_and(|place| ebpf::unusable(&place).is_none()),
+    },
+    // The capabilities that loading programs and making network namespaces take, and the tool for the latter.
+    Fact {
+        name: "bpf",
+        here: ebpf::may_load,
     },
     Fact {
         name: "nvidia-gpu",
