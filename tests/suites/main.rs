@@ -18,6 +18,7 @@ mod readers;
 mod refusals;
 mod reload;
 mod safety;
+mod steering;
 mod tools;
 mod wire;
 mod zero_copy;

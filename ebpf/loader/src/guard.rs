@@ -6,6 +6,10 @@
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use aya::{
@@ -77,6 +81,7 @@ pub struct Guard {
     options: GuardOptions,
     used: XdpUsed,
     maps: Maps,
+    view: Arc<GuardView>,
     blocked: Blocklist,
     _link: FdLink,
     ebpf: Ebpf,
@@ -101,11 +106,19 @@ impl Guard {
         doors(&mut ebpf, listen)?;
         let mut maps = Maps::take(&mut ebpf)?;
         maps.change(&options, &Blocklist::default(), &blocklist)?;
+        let verdicts = taken(&mut ebpf, guard::VERDICTS)?;
         let (link, used) = attach(&mut ebpf, &options)?;
+        let view = GuardView {
+            verdicts,
+            interface: options.interface.clone(),
+            native: used == XdpUsed::Native,
+            prefixes: AtomicUsize::new(blocklist.len()),
+        };
         Ok(Self {
             options,
             used,
             maps,
+            view: Arc::new(view),
             blocked: blocklist,
             _link: link,
             ebpf,
@@ -122,6 +135,7 @@ impl Guard {
             ..self.options.clone()
         };
         self.maps.change(&options, &self.blocked, &blocklist)?;
+        self.view.prefixes.store(blocklist.len(), Ordering::Relaxed);
         self.blocked = blocklist;
         self.options = options;
         Ok(())
@@ -133,19 +147,10 @@ impl Guard {
         &self.used
     }
 
-    /// What it has seen.
+    /// What it has seen, for other threads.
     #[must_use]
-    pub fn stats(&self) -> GuardStats {
-        let sum = |verdict: Verdict| Some(self.maps.verdicts.get(&(verdict as u32), 0).ok()?.iter().sum());
-        GuardStats {
-            interface: self.options.interface.clone(),
-            native: self.used == XdpUsed::Native,
-            verdicts: Verdict::ALL
-                .into_iter()
-                .filter_map(|(verdict, name)| Some((name, sum(verdict)?)))
-                .collect(),
-            prefixes: self.blocked.len() as u64,
-        }
+    pub fn view(&self) -> Arc<GuardView> {
+        Arc::clone(&self.view)
     }
 
     /// Some of the packets that were dropped since the last call; the oldest first, at most as many as the ring holds.
@@ -179,6 +184,31 @@ impl Guard {
 /// What a program answers of a packet that goes on.
 const XDP_PASS: u32 = 2;
 
+/// What a guard has seen; reading it waits for nobody.
+pub struct GuardView {
+    verdicts: PerCpuArray<MapData, u64>,
+    interface: String,
+    native: bool,
+    prefixes: AtomicUsize,
+}
+
+impl GuardView {
+    /// What it has seen so far.
+    #[must_use]
+    pub fn stats(&self) -> GuardStats {
+        let sum = |verdict: Verdict| Some(self.verdicts.get(&(verdict as u32), 0).ok()?.iter().sum());
+        GuardStats {
+            interface: self.interface.clone(),
+            native: self.native,
+            verdicts: Verdict::ALL
+                .into_iter()
+                .filter_map(|(verdict, name)| Some((name, sum(verdict)?)))
+                .collect(),
+            prefixes: self.prefixes.load(Ordering::Relaxed) as u64,
+        }
+    }
+}
+
 /// One line for the log.
 impl fmt::Display for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -198,7 +228,6 @@ impl fmt::Display for Guard {
 
 /// The maps that are used while the program runs.
 struct Maps {
-    verdicts: PerCpuArray<MapData, u64>,
     settings: Array<MapData, Plain<Settings>>,
     block4: LpmTrie<MapData, [u8; 4], u32>,
     block6: LpmTrie<MapData, [u8; 16], u32>,
@@ -208,7 +237,6 @@ struct Maps {
 impl Maps {
     fn take(ebpf: &mut Ebpf) -> Result<Self, Refusal> {
         Ok(Self {
-            verdicts: taken(ebpf, guard::VERDICTS)?,
             settings: taken(ebpf, guard::SETTINGS)?,
             block4: taken(ebpf, guard::BLOCK4)?,
             block6: taken(ebpf, guard::BLOCK6)?,

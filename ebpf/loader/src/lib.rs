@@ -18,7 +18,7 @@ mod sys;
 mod watch;
 
 pub use blocklist::{Blocklist, BlocklistError, Prefix};
-pub use guard::{Dropped, Guard, GuardOptions, GuardStats, XdpMode, XdpUsed};
+pub use guard::{Dropped, Guard, GuardOptions, GuardStats, GuardView, XdpMode, XdpUsed};
 pub use ladder::{Group, Mode, Policy, Rung, Steering, Wanted};
 pub use refusal::Refusal;
 pub use seat::Seat;

@@ -53,7 +53,7 @@ pub use sys::{
     arena::{Arena, ArenaOptions, POISON, Piece, REGION},
     cpu::{allowed_cores, pin_to_core},
     heap::{map_large_blocks, trim_heap},
-    net::listen,
+    net::{is_unknown_option, listen},
 };
 pub use types::{Accepted, BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, RecvEnd, Wake};
 pub use uring::Uring;

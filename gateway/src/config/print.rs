@@ -5,9 +5,12 @@
 use serde::Serialize;
 
 use super::{
-    Access, Backend, Buckets, Cache, CachePlace, Config, KeySource, Library, Model, ModelPath, ModelSet, Tenant,
-    Workers,
-    parse::{FORMATS, HALF_LIVES, HUGE_PAGES, LEVELS, POLICIES, PROVIDERS, SCOPES, ZERO_COPY},
+    Access, Backend, Buckets, Cache, CachePlace, Config, KeySource, Library, Model, ModelPath, ModelSet, Steering,
+    Tenant, Workers,
+    parse::{
+        FORMATS, HALF_LIVES, HUGE_PAGES, LEVELS, MODES, POLICIES, PROVIDERS, SCOPES, STEERING_POLICIES, XDP_MODES,
+        ZERO_COPY,
+    },
     units::{show_duration, show_size},
 };
 
@@ -21,6 +24,7 @@ pub(super) fn print(config: &Config) -> String {
 #[derive(Serialize)]
 struct Root {
     server: Server,
+    steering: PrintedSteering,
     models: Vec<PrintedModel>,
     engine: Engine,
     cache: PrintedCache,
@@ -47,6 +51,22 @@ struct Server {
     memory: String,
     zero_copy: &'static str,
     drain_timeout: String,
+}
+
+#[derive(Serialize)]
+struct PrintedSteering {
+    mode: &'static str,
+    policy: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xdp: Option<PrintedXdp>,
+}
+
+#[derive(Serialize)]
+struct PrintedXdp {
+    interface: String,
+    mode: &'static str,
+    syn_rate: Option<String>,
+    blocklist: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -182,6 +202,7 @@ impl Root {
         let metrics = &config.metrics;
         Self {
             server: Server::of(config),
+            steering: PrintedSteering::of(&config.steering),
             // The bundled model has no path to write: it is what stands for an empty list.
             models: config.models.iter().filter_map(PrintedModel::of).collect(),
             engine: Engine {
@@ -248,6 +269,21 @@ impl Server {
             },
             zero_copy: word(&ZERO_COPY, server.zero_copy),
             drain_timeout: show_duration(server.drain_timeout),
+        }
+    }
+}
+
+impl PrintedSteering {
+    fn of(steering: &Steering) -> Self {
+        Self {
+            mode: word(&MODES, steering.mode),
+            policy: word(&STEERING_POLICIES, steering.policy),
+            xdp: steering.xdp.as_ref().map(|xdp| PrintedXdp {
+                interface: xdp.interface.clone(),
+                mode: word(&XDP_MODES, xdp.mode),
+                syn_rate: xdp.syn_rate.map(|rate| format!("{rate}/s")),
+                blocklist: xdp.blocklist.as_ref().map(|(path, _)| path.display().to_string()),
+            }),
         }
     }
 }

@@ -123,24 +123,24 @@ section! {
 }
 
 section! {
-    /// Which worker takes a connection: today the kernel's hash, whatever of these three words is written.
-    Steering { xdp: Xdp, }
-    later {
-        mode: [Now::Word("auto"), Now::Word("hash"), Now::Word("off")],
-        policy: [],
+    /// Which worker takes a connection.
+    Steering {
+        mode: String,
+        policy: String,
+        xdp: Xdp,
     }
+    later {}
 }
 
 section! {
     /// The program in front of the network stack.
-    Xdp {}
-    later {
-        interface: [],
-        mode: [],
-        syn_rate: [],
-        blocklist: [],
-        spread: [Now::Is(false)],
+    Xdp {
+        interface: Option<String>,
+        mode: String,
+        syn_rate: Option<Amount>,
+        blocklist: Option<String>,
     }
+    later { spread: [Now::Is(false)], }
 }
 
 section! {

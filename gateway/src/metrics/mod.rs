@@ -9,6 +9,7 @@ mod labels;
 mod masks;
 mod process;
 mod render;
+mod steering;
 mod text;
 mod vllm;
 

@@ -11,7 +11,7 @@ use super::{
     TOTAL, WorkerMetrics, cache,
     cell::{Counter, Merged},
     labels::{CLASSES, DIALECTS, ERRORS, dialect_name, error_name},
-    masks, request_cell,
+    masks, request_cell, steering,
     text::{Kind, Text, Unit},
     vllm,
 };
@@ -47,6 +47,10 @@ pub struct Scrape<'a> {
     pub log_lines_dropped: u64,
     /// Stored answers, if any are kept.
     pub cache: Option<zerohop_cache::Stats>,
+    /// What chooses the worker of a connection.
+    pub steering: Option<zerohop_steer::SteeringStats>,
+    /// What keeps packets out, if anything does.
+    pub guard: Option<zerohop_steer::GuardStats>,
 }
 
 /// A model and its engine.
@@ -73,6 +77,7 @@ pub fn render(scrape: &Scrape<'_>, out: &mut Vec<u8>) {
     requests(&mut text, scrape.workers);
     cache::render(&mut text, scrape.workers, scrape.cache);
     connections(&mut text, scrape.workers);
+    steering::render(&mut text, scrape.steering.as_ref(), scrape.guard.as_ref());
     rings(&mut text, scrape.workers);
     engines(&mut text, scrape.models);
     answers(&mut text, scrape.models);

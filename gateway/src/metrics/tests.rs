@@ -253,6 +253,8 @@ fn document(region: Option<&str>) -> String {
         memory_limit: 1 << 30,
         log_lines_dropped: 11,
         cache: Some(cache()),
+        steering: Some(steering()),
+        guard: Some(guard()),
     };
     let mut out = Vec::new();
     render(&scrape, &mut out);
@@ -271,6 +273,31 @@ fn cache() -> zerohop_cache::Stats {
         evicted_bucket: 28,
         evicted_size: 29,
         purged: 30,
+    }
+}
+
+fn steering() -> zerohop_steer::SteeringStats {
+    let worker = |open, alive| zerohop_steer::WorkerStats {
+        score: 31,
+        chosen: 32,
+        open,
+        alive,
+    };
+    zerohop_steer::SteeringStats {
+        rung: zerohop_steer::Rung::Ebpf,
+        policy: Some(zerohop_steer::Policy::Local),
+        reasons: Vec::new(),
+        workers: vec![worker(true, true), worker(true, false)],
+        outcomes: vec![("home", 33), ("least", 34)],
+    }
+}
+
+fn guard() -> zerohop_steer::GuardStats {
+    zerohop_steer::GuardStats {
+        interface: "eth0".into(),
+        native: true,
+        verdicts: vec![("passed", 35), ("blocked", 36)],
+        prefixes: 37,
     }
 }
 
@@ -446,6 +473,16 @@ fn counted_values_are_shown() {
         (r#"zerohop_build_info{version="0.1.0""#, 1.0),
         ("zerohop_workers{", 2.0),
         ("zerohop_log_lines_dropped_total{", 11.0),
+        (r#"zerohop_steering_mode{mode="ebpf""#, 1.0),
+        (r#"zerohop_steering_mode{mode="hash""#, 0.0),
+        (r#"zerohop_steering_load{worker="1""#, 31.0),
+        (r#"zerohop_steering_chosen_total{worker="0""#, 32.0),
+        (r#"zerohop_steering_open{worker="0""#, 1.0),
+        (r#"zerohop_steering_open{worker="1""#, 0.0),
+        (r#"zerohop_steering_outcomes_total{outcome="least""#, 34.0),
+        (r#"zerohop_xdp_attached{interface="eth0",mode="native""#, 1.0),
+        (r#"zerohop_xdp_blocked_prefixes{"#, 37.0),
+        (r#"zerohop_xdp_packets_total{verdict="blocked""#, 36.0),
         (r#"zerohop_cache_requests_total{result="hit""#, 0.0),
         ("zerohop_cache_entries{", 21.0),
         ("zerohop_cache_bytes{", 22.0),

@@ -7,6 +7,7 @@
 mod fleet;
 mod keeping;
 mod listeners;
+mod network;
 mod run;
 mod signals;
 mod threads;
@@ -32,6 +33,7 @@ pub(crate) use self::run::load;
 pub use self::run::run;
 use self::{
     fleet::Fleet,
+    network::Network,
     signals::{Signal, signals},
     threads::{Ended, Workers},
 };
@@ -95,7 +97,7 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
     log.info(format_args!("sockets by {choice}"));
     log.info(format_args!("{}", memory_line(&config)));
     let cores = threads::cores(&config)?;
-    let bound = listeners::bind(&config.server, cores.len())?;
+    let mut bound = listeners::bind(&config, &cores)?;
     let cache = keeping::open(config.cache.as_ref())?;
     let cache_secret = cache_secret(config.cache.as_ref())?;
     let loading = Arc::new(AtomicBool::new(true));
@@ -112,8 +114,10 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
         &cache_secret,
     )?;
     let shared = Shared::new(&config, cores.len(), labels(&config), nothing);
-    let shared = Arc::new(shared.with_cache(cache.clone()));
-    let workers = Workers::start(&choice, &cores, bound, &config, &shared, &log)?;
+    let seats = bound.seats();
+    let network = Network::new(bound.steering, &config.steering, &bound.doors, &log);
+    let shared = Arc::new(shared.with_cache(cache.clone()).with_network(network.shown()));
+    let workers = Workers::start(&choice, &cores, seats, &config, &shared, &log)?;
     if let Some(bytes) = ProcessGauges::read().resident_bytes {
         log.info(format_args!(
             "workers run, {:.1} MB resident before the models",
@@ -135,6 +139,7 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
         addresses,
         shared,
         workers,
+        network,
         fleet,
         log,
         cache,
@@ -260,6 +265,7 @@ struct Server {
     addresses: Vec<SocketAddr>,
     shared: Arc<Shared>,
     workers: Workers,
+    network: Network,
     fleet: Fleet,
     log: Log,
     /// Where answers are kept, if they are.
@@ -351,6 +357,7 @@ impl Server {
                 }
                 default(HOUSEKEEPING) => {
                     self.fleet.retire();
+                    self.network.look(&self.workers, &self.log);
                     if heap.look(self.shared.memory_taken()) {
                         zerohop_ring::trim_heap();
                     }
@@ -397,6 +404,7 @@ impl Server {
         }
         self.fleet.change(&config, &self.workers, &self.log)?;
         self.log.set_level(config.logging.level);
+        self.network.change(&config.steering, &self.log);
         self.config = config;
         self.publish()
     }

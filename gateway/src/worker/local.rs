@@ -18,6 +18,7 @@ use arc_swap::ArcSwap;
 use zerohop_cache::{Answer, Cache};
 use zerohop_engine::Ticket;
 use zerohop_ring::{ConnId, IoStats, ListenerId, Nanos};
+use zerohop_steer::{GuardView, Seat, Steering};
 
 use super::{
     budget::{Budget, Pot},
@@ -85,6 +86,17 @@ pub struct Shared {
     prometheus: bool,
     /// Where answers are kept, if they are.
     cache: Option<Arc<Cache>>,
+    /// What chooses the worker of a connection, and what is kept out; for the metrics.
+    network: Network,
+}
+
+/// What acts on connections before a worker does.
+#[derive(Clone, Default)]
+pub struct Network {
+    /// What chooses the worker.
+    pub steering: Option<Arc<Steering>>,
+    /// What keeps packets out.
+    pub guard: Option<Arc<GuardView>>,
 }
 
 /// Replies that never change.
@@ -118,7 +130,15 @@ impl Shared {
             labels,
             prometheus: config.metrics.prometheus,
             cache: None,
+            network: Network::default(),
         }
+    }
+
+    /// The same, with what acts on connections before a worker does.
+    #[must_use]
+    pub fn with_network(mut self, network: Network) -> Self {
+        self.network = network;
+        self
     }
 
     /// The same, with a place where answers are kept.
@@ -206,6 +226,8 @@ pub struct Local {
     ids: IdSource,
     scratch: Scratch,
     answers: Option<Answers>,
+    /// Where steering reads what this worker has to do, if it does.
+    seat: Option<Seat>,
     date: HttpDate,
     now: Nanos,
     unix_time: (u64, u32),
@@ -233,12 +255,20 @@ impl Local {
             clock,
             ids: IdSource::new([word(high), word(low)]),
             scratch: Scratch::default(),
+            seat: None,
             date: HttpDate::at(0),
             now: 0,
             unix_time: (0, 0),
             serial: 0,
             draining: false,
         }
+    }
+
+    /// The same, telling steering what there is to do.
+    #[must_use]
+    pub fn steered_by(mut self, seat: Option<Seat>) -> Self {
+        self.seat = seat;
+        self
     }
 
     /// A turn of the loop begins at this time.
@@ -263,6 +293,14 @@ impl Local {
         let _ = self.budget.change(before, self.with_kernel);
         self.metrics.memory_held.set(self.budget.used());
         self.access.flush_due(self.now);
+        if let Some(seat) = &mut self.seat {
+            let metrics = &self.metrics;
+            seat.publish(
+                self.now,
+                metrics.connections_open.get(),
+                metrics.requests_in_flight.get(),
+            );
+        }
     }
 
     /// When the worker must wake to hand over what it logged.
@@ -338,12 +376,26 @@ impl Local {
 
     pub(crate) fn begin_drain(&mut self) {
         self.draining = true;
+        if let Some(seat) = &self.seat {
+            seat.set_open(false);
+        }
+    }
+
+    /// The ring had no place for a connection.
+    pub(crate) fn connection_refused(&mut self) {
+        self.metrics.connections_refused.increment();
+        if let Some(seat) = &mut self.seat {
+            seat.arrived();
+        }
     }
 
     /// Counts a connection; false if it is one too many, which does not count as open to others.
     pub(crate) fn connection_opened(&mut self) -> bool {
         let open = self.shared.open.fetch_add(1, Ordering::Relaxed);
         self.metrics.connections_accepted.increment();
+        if let Some(seat) = &mut self.seat {
+            seat.arrived();
+        }
         self.metrics
             .connections_open
             .set(self.metrics.connections_open.get() + 1);
@@ -514,6 +566,7 @@ impl Local {
 
     /// The Prometheus document of the whole process.
     pub(crate) fn render_metrics(&self, out: &mut Vec<u8>) {
+        let network = &self.shared.network;
         let models: Vec<_> = self.snapshot.models.iter().map(|model| model.scrape()).collect();
         metrics::render(
             &Scrape {
@@ -524,6 +577,8 @@ impl Local {
                 memory_limit: self.shared.memory.limit(),
                 log_lines_dropped: self.log.dropped(),
                 cache: self.shared.cache.as_deref().map(Cache::stats),
+                steering: network.steering.as_deref().map(Steering::stats),
+                guard: network.guard.as_deref().map(GuardView::stats),
             },
             out,
         );

@@ -28,7 +28,7 @@ use self::{
     timer::{Due, Timers},
 };
 pub use self::{
-    local::{Limits, Local, Phase, Shared},
+    local::{Limits, Local, Network, Phase, Shared},
     routes::Surface,
 };
 
@@ -131,7 +131,7 @@ impl<I: Io> Worker<I> {
     fn complete(&mut self, completion: Completion) {
         match completion {
             Completion::Accepted(accepted) => self.accepted(accepted),
-            Completion::Refused { .. } => self.local.metrics().connections_refused.increment(),
+            Completion::Refused { .. } => self.local.connection_refused(),
             Completion::AcceptEnded { listener, error } => self.accept_ended(listener, error),
             Completion::Received { conn, buf } => {
                 if let Some(this) = lookup(&mut self.conns, conn) {
