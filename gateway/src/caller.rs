@@ -1,9 +1,10 @@
 //! Who asks: from the key in a request's headers to a tenant and the models that the key opens.
 //!
-//! Reads no socket and keeps no key: a presented key is hashed and its digest compared. Invariant: a [`Caller`] is made
-//! by [`Callers::admit`] only, so code that holds one need not check again.
+//! Reads no socket and keeps no key: a presented key is hashed and its digest compared. Invariant: a [`Caller`] is made for a
+//! client by [`Callers::admit`] only, so code that holds one need not check again; [`Callers::of_tenant`] makes one for the
+//! operator, who may name anyone.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
@@ -11,7 +12,7 @@ use subtle::{Choice, ConstantTimeEq};
 use crate::{
     config::{Access, KeyDigest, ModelSet},
     error::{ApiError, ErrorKind},
-    key::{Namespace, Spaces},
+    key::{Namespace, Scope, Spaces},
     resolve::ModelIndex,
 };
 
@@ -71,6 +72,7 @@ impl fmt::Debug for Credentials<'_> {
 /// share a prefix that only this process can compute; within such a group every digest is compared in constant time.
 pub struct Callers {
     salt: [u8; 32],
+    scope: Scope,
     /// Ascending by digest; empty where no key is needed.
     locks: Vec<Lock>,
     callers: Who,
@@ -121,6 +123,7 @@ impl Callers {
             };
             return Self {
                 salt,
+                scope: spaces.scope,
                 locks: Vec::new(),
                 callers: Who::Anyone(anyone),
             };
@@ -141,6 +144,7 @@ impl Callers {
         });
         Self {
             salt,
+            scope: spaces.scope,
             locks,
             callers: Who::Tenants(callers.collect()),
         }
@@ -164,6 +168,68 @@ impl Callers {
         .ok_or_else(|| ApiError::new(ErrorKind::Authentication, INVALID))
     }
 
+    /// The tenant of this name, as the operator has it.
+    ///
+    /// # Errors
+    /// With a reason: nobody is called so, or its answers lie in several name spaces.
+    pub fn of_tenant(&self, name: &str) -> Result<Caller, String> {
+        let index = self.index_of(name)?;
+        let Who::Tenants(callers) = &self.callers else {
+            return Err(NO_TENANTS.into());
+        };
+        let mut spaces = self
+            .locks
+            .iter()
+            .filter(|lock| lock.caller == index)
+            .map(|lock| lock.space);
+        match (spaces.next(), spaces.next()) {
+            (Some(_), Some(_)) if self.scope == Scope::Key => Err(format!(
+                "cache.scope is key, and the tenant {name:?} has several keys: give the one that is meant"
+            )),
+            (Some(space), _) => Ok(Caller {
+                space,
+                ..callers[index].clone()
+            }),
+            (None, _) => Err(format!("the tenant {name:?} has no key")),
+        }
+    }
+
+    /// The first words of the name spaces that are this tenant's own.
+    ///
+    /// # Errors
+    /// With a reason: nobody is called so, or name spaces are shared.
+    pub fn spaces_of(&self, name: &str) -> Result<Vec<u64>, String> {
+        let index = self.index_of(name)?;
+        if self.scope == Scope::Public {
+            return Err("cache.scope is public: all tenants share their answers".into());
+        }
+        let own = self.locks.iter().filter(|lock| lock.caller == index);
+        let mut words: Vec<u64> = own.map(|lock| lock.space.word()).collect();
+        words.sort_unstable();
+        words.dedup();
+        Ok(words)
+    }
+
+    /// The tenants by the first words of the name spaces that are their own.
+    #[must_use]
+    pub fn tenants_by_space(&self) -> HashMap<u64, Arc<str>> {
+        let Who::Tenants(callers) = &self.callers else {
+            return HashMap::new();
+        };
+        let own = self.locks.iter().filter(|_| self.scope != Scope::Public);
+        own.filter_map(|lock| Some((lock.space.word(), Arc::clone(callers[lock.caller].tenant()?))))
+            .collect()
+    }
+
+    fn index_of(&self, name: &str) -> Result<usize, String> {
+        let Who::Tenants(callers) = &self.callers else {
+            return Err(NO_TENANTS.into());
+        };
+        let names: Vec<&str> = callers.iter().filter_map(|caller| caller.tenant.as_deref()).collect();
+        let found = names.iter().position(|known| *known == name);
+        found.ok_or_else(|| format!("there is no tenant {name:?}: there are {}", names.join(", ")))
+    }
+
     /// Whose lock this digest opens.
     fn find(&self, digest: &[u8; 32]) -> Option<&Lock> {
         let prefix = |digest: &[u8; 32]| [digest[0], digest[1]];
@@ -181,6 +247,7 @@ impl Callers {
     }
 }
 
+const NO_TENANTS: &str = "the configuration has no tenants";
 const INVALID: &str = "the API key is not valid here: check it with the operator";
 const NONE: &str = "no API key: send it as `x-api-key: KEY` or as `authorization: Bearer KEY`";
 

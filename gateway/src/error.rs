@@ -168,17 +168,22 @@ impl ApiError {
         Self::new(ErrorKind::ModelNotFound, message).at("model")
     }
 
-    /// [`ErrorKind::ContextLength`], as the dialect words it. Clients parse the numbers out of Anthropic's text.
+    /// [`ErrorKind::ContextLength`], as the dialect words it: messages of `tokens` where at most `limit` leave room for an
+    /// answer. Clients parse the numbers out of Anthropic's text.
     #[must_use]
     pub fn prompt_too_long(dialect: Dialect, tokens: u32, limit: u32) -> Self {
         let message = match dialect {
             Dialect::Anthropic => format!("prompt is too long: {tokens} tokens > {limit} maximum"),
-            Dialect::OpenAi => format!(
-                "This model's maximum context length is {limit} tokens. However, your messages resulted in {tokens} \
-                 tokens. Please reduce the length of the messages."
-            ),
+            Dialect::OpenAi => beyond_context(limit, format_args!("messages resulted in {tokens}"), "the messages"),
         };
         Self::new(ErrorKind::ContextLength, message).at("messages")
+    }
+
+    /// The same of a prompt that is no conversation.
+    #[must_use]
+    pub fn text_too_long(tokens: u32, limit: u32) -> Self {
+        let message = beyond_context(limit, format_args!("prompt has {tokens}"), "the prompt");
+        Self::new(ErrorKind::ContextLength, message).at("prompt")
     }
 
     /// [`ErrorKind::MethodNotAllowed`] on a path that has the methods `allow`.
@@ -244,6 +249,15 @@ impl ApiError {
                 .raw("}}"),
         };
     }
+}
+
+/// The context is one token longer than the longest prompt that leaves room for an answer.
+fn beyond_context(limit: u32, got: std::fmt::Arguments<'_>, what: &str) -> String {
+    let context = u64::from(limit) + 1;
+    format!(
+        "This model's maximum context length is {context} tokens, of which an answer needs one at least. However, your {got} \
+         tokens. Please reduce the length of {what}."
+    )
 }
 
 #[cfg(test)]

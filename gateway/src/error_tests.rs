@@ -155,8 +155,13 @@ fn texts_that_clients_parse() {
         ),
         (
             ApiError::prompt_too_long(Dialect::OpenAi, 40_000, 32_768),
-            "This model's maximum context length is 32768 tokens. However, your messages resulted in 40000 tokens. \
-             Please reduce the length of the messages.",
+            "This model's maximum context length is 32769 tokens, of which an answer needs one at least. However, your \
+             messages resulted in 40000 tokens. Please reduce the length of the messages.",
+        ),
+        (
+            ApiError::text_too_long(2048, 2047),
+            "This model's maximum context length is 2048 tokens, of which an answer needs one at least. However, your \
+             prompt has 2048 tokens. Please reduce the length of the prompt.",
         ),
         (
             ApiError::unknown_model(Dialect::Anthropic, "claude-9"),
@@ -175,7 +180,7 @@ fn texts_that_clients_parse() {
     }
     assert_eq!(
         body(&ApiError::prompt_too_long(Dialect::OpenAi, 2, 1), Dialect::OpenAi),
-        r#"{"error":{"message":"This model's maximum context length is 1 tokens. However, your messages resulted in 2 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#
+        r#"{"error":{"message":"This model's maximum context length is 2 tokens, of which an answer needs one at least. However, your messages resulted in 2 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#
     );
 }
 

@@ -25,6 +25,18 @@ pub enum Policy {
     All,
 }
 
+impl Policy {
+    /// As the configuration writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Deterministic => "deterministic",
+            Self::All => "all",
+        }
+    }
+}
+
 /// The operator's part of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keeping {

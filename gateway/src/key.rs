@@ -23,7 +23,7 @@ use zerohop_engine::{Conversation, Form, Message, Role, Tool, ToolCall, ToolChoi
 use crate::api::{ChatRequest, Extras, Ignored, Scratch, StreamOptions};
 
 /// The layout of what is hashed; another layout gets another number, so that its keys are found under neither.
-const LAYOUT: u8 = 1;
+const LAYOUT: u8 = 2;
 /// Messages that the context covers.
 const CONTEXT_MESSAGES: usize = 3;
 /// Capacity in bytes that a [`KeyMaker`] keeps for the next request.
@@ -128,7 +128,12 @@ fn put_request(out: &mut Vec<u8>, request: &ChatRequest, first: usize, rest: &[M
         dialect: _,
         // What the client calls the model; the model's own id is hashed.
         model: _,
-        conversation: Conversation { messages: _, tools },
+        conversation:
+            Conversation {
+                messages: _,
+                tools,
+                template_arguments,
+            },
         temperature,
         top_p,
         top_k,
@@ -158,6 +163,14 @@ fn put_request(out: &mut Vec<u8>, request: &ChatRequest, first: usize, rest: &[M
         None => put_extras(out, &Extras::default()),
     }
     put_tools(out, tools);
+    // Templates see it read, like the schemas of tools.
+    match template_arguments.as_str() {
+        "" => out.push(0),
+        arguments => {
+            out.push(1);
+            put_with(out, |out| compact::json(out, arguments));
+        }
+    }
     put_count(out, first);
     put_count(out, rest.len());
     rest.iter().for_each(|message| put_message(out, message));

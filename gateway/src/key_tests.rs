@@ -537,7 +537,11 @@ fn small(chance: &mut impl FnMut(u32) -> u32) -> ChatRequest {
     ChatRequest {
         dialect: Dialect::OpenAi,
         model: text(chance),
-        conversation: Conversation { messages, tools },
+        conversation: Conversation {
+            messages,
+            tools,
+            template_arguments: [String::new(), r#"{"a":1}"#.into()][chance(9).saturating_sub(7) as usize].clone(),
+        },
         temperature: few(chance).map(|n| n as f32),
         top_p: None,
         top_k: few(chance),

@@ -19,6 +19,7 @@ pub mod snapshot;
 // The path of a request, in order.
 pub mod api;
 pub mod caller;
+pub mod flight;
 pub mod http;
 pub mod keep;
 pub mod key;

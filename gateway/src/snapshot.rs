@@ -52,6 +52,8 @@ impl Snapshot {
 pub struct Kept {
     /// Which ones, and for how long.
     pub keeping: Keeping,
+    /// Requests that ask the same at the same time share one generation.
+    pub single_flight: bool,
     /// The models' numbers in the cache, by [`ModelIndex`]; `None` where a cache has no more numbers.
     pub numbers: Vec<Option<ModelNumber>>,
 }

@@ -19,6 +19,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{http, port::Port, scratch::Scratch, wait};
 
+/// Name of a control socket in a gateway's folder.
+const SOCKET: &str = "control.sock";
+
 /// The repository.
 #[must_use]
 pub fn root() -> &'static Path {
@@ -117,6 +120,15 @@ impl Settings {
         named.map_or_else(binary, |(_, path)| PathBuf::from(path))
     }
 
+    /// The same with a control socket in this folder, unless it says something of one: the user's own folder is for nobody's
+    /// test.
+    fn with_own_socket(self, folder: &Path) -> Self {
+        match self.value.pointer("/server/control_socket") {
+            None => self.with("/server/control_socket", folder.join(SOCKET).display().to_string()),
+            Some(_) => self,
+        }
+    }
+
     /// The same without stored answers, unless it says something of them: each answer is to be made for its test.
     fn with_own_answers(&self) -> Self {
         match self.value.get("cache") {
@@ -168,7 +180,8 @@ impl Gateway {
         {
             settings = settings.with("/server/zero_copy", zero_copy.to_string_lossy());
         }
-        let config = scratch.write("zerohop.yaml", settings.with_own_answers().text())?;
+        let own = settings.with_own_answers().with_own_socket(scratch.path());
+        let config = scratch.write("zerohop.yaml", own.text())?;
         let child = serve(&settings, &config, &scratch)?.spawn().map_err(|error| {
             let program = settings.binary();
             io::Error::new(error.kind(), format!("{}: {error}", program.display()))
@@ -191,6 +204,12 @@ impl Gateway {
         self.port.address()
     }
 
+    /// Its control socket, unless its settings name another one.
+    #[must_use]
+    pub fn control(&self) -> PathBuf {
+        self.scratch.path().join(SOCKET)
+    }
+
     /// The id of its process.
     #[must_use]
     pub fn id(&self) -> u32 {
@@ -211,7 +230,8 @@ impl Gateway {
         let settings = settings
             .clone()
             .with("/server/listen", json!([self.address().to_string()]));
-        self.rewrite_raw(&settings.with_own_answers().text());
+        let own = settings.with_own_answers().with_own_socket(self.scratch.path());
+        self.rewrite_raw(&own.text());
     }
 
     /// Replaces its configuration file by this text.

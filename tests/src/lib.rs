@@ -9,6 +9,7 @@ pub mod golden;
 pub mod hostile;
 pub mod http;
 pub mod metrics;
+pub mod net;
 pub mod port;
 pub mod scratch;
 pub mod sse;

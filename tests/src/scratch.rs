@@ -21,14 +21,27 @@ impl Scratch {
     /// # Errors
     /// If it cannot be made.
     pub fn new() -> io::Result<Self> {
+        fs::create_dir_all(env::temp_dir())?;
+        Self::within(&env::temp_dir())
+    }
+
+    /// The same in memory where the system has a place for it: for tests that wait for a disk thousands of times.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn in_memory() -> io::Result<Self> {
+        Self::within(Path::new("/dev/shm")).or_else(|_| Self::new())
+    }
+
+    fn within(folder: &Path) -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("zerohop-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = env::temp_dir().join(name);
+        let path = folder.join(name);
         // A folder left by a killed process that had our id.
         if path.exists() {
             fs::remove_dir_all(&path)?;
         }
-        fs::create_dir_all(&path)?;
+        fs::create_dir(&path)?;
         Ok(Self { path })
     }
 

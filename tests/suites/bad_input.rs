@@ -239,13 +239,18 @@ fn fields_of_later_versions() {
         (Dialect::Anthropic, "mcp_servers", json!([{"name": "s"}]), "mcp_servers"),
         (Dialect::Anthropic, "messages", document, "messages.0.content.0.type"),
         (Dialect::OpenAi, "tools", custom, "tools.0.type"),
-        (Dialect::OpenAi, "functions", json!([{"name": "f"}]), "functions"),
+        (
+            Dialect::OpenAi,
+            "functions",
+            json!([{"name": "f g"}]),
+            "functions.0.name",
+        ),
         (Dialect::OpenAi, "audio", json!({"voice": "a"}), "audio"),
         (
             Dialect::OpenAi,
             "chat_template_kwargs",
-            json!({"a": 1}),
-            "chat_template_kwargs",
+            json!({"messages": 1}),
+            "chat_template_kwargs.messages",
         ),
         (Dialect::OpenAi, "messages", image, "messages.0.content.0"),
     ] {

@@ -83,6 +83,14 @@ fn configurations() {
             usual.clone().with("/cache/type", "ssd").text(),
             vec!["cache.type", "local"],
         ),
+        (
+            "a cache of files that is too small",
+            usual
+                .clone()
+                .with("/cache", json!({"type": "ssd", "size_mb": 63, "local": {"path": "c"}}))
+                .text(),
+            vec!["cache.size_mb", "63", "64"],
+        ),
         ("an alias of two", twice(&usual), vec!["tiny"]),
         (
             "a bad address",
@@ -104,19 +112,6 @@ fn configurations() {
     ] {
         check(name, &config, &[], &told);
     }
-}
-
-/// What is refused makes nothing on the disk.
-#[test]
-fn a_cache_on_disk_is_not_supported_yet() {
-    let port = port();
-    let scratch = Scratch::new().unwrap_or_else(|error| panic!("{error}"));
-    let folder = scratch.path().join("cache");
-    let config = settings(&port)
-        .with("/cache", json!({"type": "ssd", "local": {"path": &folder}}))
-        .text();
-    check("on disk", &config, &[], &["cache.type", "ssd is not supported yet"]);
-    assert!(!folder.exists());
 }
 
 /// Two models of one name.

@@ -58,6 +58,53 @@ fn openai_calls() {
     assert!(answer["choices"][0]["message"]["tool_calls"].is_null(), "{answer}");
 }
 
+/// The words of clients from before there were tools.
+#[test]
+fn functions_are_called_in_their_own_words() {
+    let gateway = Gateway::start(&Settings::default());
+    let function = json!({"name": "weather", "description": "The weather.", "parameters": schema()});
+    let body = with(chat(QUESTION), "functions", json!([function]));
+    let body = with(body, "function_call", json!({"name": "weather"}));
+    let completion = ask(&gateway, CHAT, &body);
+    let choice = &completion["choices"][0];
+    let call = &choice["message"]["function_call"];
+    assert_eq!(
+        (
+            &choice["finish_reason"],
+            &call["name"],
+            &choice["message"]["tool_calls"]
+        ),
+        (&json!("function_call"), &json!("weather"), &Value::Null)
+    );
+    let arguments = call["arguments"].as_str().expect("JSON as text");
+    assert!(
+        is_a_city(&serde_json::from_str(arguments).expect("JSON")),
+        "{completion}"
+    );
+    // Streamed, greedily, it is the same.
+    let response = http::post(gateway.address(), CHAT, &with(body.clone(), "stream", true));
+    let text = response.text();
+    let deltas = text.lines().filter_map(|line| line.strip_prefix("data: {"));
+    let deltas = deltas.map(|data| serde_json::from_str::<Value>(&format!("{{{data}")).expect("JSON"));
+    let calls: Vec<_> = deltas
+        .map(|chunk| chunk["choices"][0]["delta"]["function_call"].clone())
+        .collect();
+    let joined: String = calls.iter().filter_map(|call| call["arguments"].as_str()).collect();
+    assert!(is_a_city(&serde_json::from_str(&joined).expect("JSON")), "{text}");
+    assert_eq!(
+        calls.iter().filter(|call| call["name"] == "weather").count(),
+        1,
+        "{text}"
+    );
+    // With the result the conversation goes on.
+    let mut next = body.clone();
+    next["function_call"] = json!("none");
+    let result = json!({"role": "function", "name": "weather", "content": "20 degrees"});
+    next["messages"] = json!([body["messages"][0], choice["message"], result]);
+    let answer = ask(&gateway, CHAT, &next);
+    assert!(answer["choices"][0]["message"]["function_call"].is_null(), "{answer}");
+}
+
 #[test]
 fn anthropic_calls() {
     let gateway = Gateway::start(&Settings::default());

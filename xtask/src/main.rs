@@ -7,6 +7,7 @@
 mod bench;
 mod cuda;
 mod differential;
+mod ebpf;
 mod failure;
 mod fuzz;
 mod harness;
@@ -20,6 +21,7 @@ mod shell;
 mod sim;
 mod test;
 mod tidy;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -45,7 +47,7 @@ enum Task {
     /// Check format, lints and house rules, then run every test suite
     ///
     /// Rust tests run in release with cargo-nextest where it is installed, with `cargo test` otherwise; then the
-    /// official SDKs talk to the built gateway. Needs Python 3 with pip, and npm.
+    /// official SDKs talk to the built gateway. Needs Python 3.11 with pip, and npm.
     Test(test::Options),
     /// Fetch ONNX Runtime (once) into the target folder
     ///
@@ -69,10 +71,20 @@ enum Task {
     ///
     /// Needs a C++ compiler (Debian: build-essential), and no other than the usual Rust.
     Fuzz(fuzz::Options),
+    /// Build the programs for the kernel (ebpf/), and commit what comes of it to ebpf/objects
+    ///
+    /// Needs another compiler than the rest, for another target; without --install nothing is installed, and what is
+    /// missing is told.
+    Ebpf(ebpf::Options),
     /// Run simulated workers by seed
     ///
     /// Without options: the fixed seeds, with their coverage written into bench/SIMULATION.md.
     Sim(sim::Options),
+    /// Show, set and take back what a host's kernel needs for the gateway
+    ///
+    /// A profile of tuning/ says which values are wanted; docs/tuning.md has the rest.
+    #[command(subcommand)]
+    Tune(tune::Tune),
     /// Check the house rules that no compiler checks: headers, file lengths, layering, forbidden words
     Tidy,
 }
@@ -89,16 +101,25 @@ fn main() -> ExitCode {
 }
 
 fn perform(task: &Task) -> Outcome {
-    let place = Place::find()?;
+    let place = Place::find;
     match task {
-        Task::Run(options) => run::run(&place, options),
-        Task::Test(options) => test::test(&place, options),
-        Task::Setup(options) => setup::perform(&place, options),
-        Task::Model(model) => model::make(&place, model),
-        Task::Bench(bench) => harness::guarded(|| bench::bench(&place, bench)),
-        Task::Differential => harness::guarded(|| differential::differential(&place)),
-        Task::Fuzz(options) => fuzz::fuzz(&place, options),
-        Task::Sim(options) => sim::sim(&place, options),
-        Task::Tidy => tidy::tidy(&place),
+        Task::Run(options) => run::run(&place()?, options),
+        Task::Test(options) => test::test(&place()?, options),
+        Task::Setup(options) => setup::perform(&place()?, options),
+        Task::Model(model) => model::make(&place()?, model),
+        Task::Bench(bench) => {
+            let place = place()?;
+            harness::guarded(|| bench::bench(&place, bench))
+        }
+        Task::Differential => {
+            let place = place()?;
+            harness::guarded(|| differential::differential(&place))
+        }
+        Task::Fuzz(options) => fuzz::fuzz(&place()?, options),
+        Task::Ebpf(options) => ebpf::ebpf(&place()?, options),
+        Task::Sim(options) => sim::sim(&place()?, options),
+        // Root, as a rule, has no cargo to ask for a place.
+        Task::Tune(tune) => tune::tune(place::repository()?, tune),
+        Task::Tidy => tidy::tidy(&place()?),
     }
 }

@@ -25,10 +25,7 @@ pub(crate) struct Place {
 impl Place {
     /// Asks cargo.
     pub(crate) fn find() -> Outcome<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .ok_or_else(|| Failure::new("the xtask package lies in no workspace"))?
-            .to_path_buf();
+        let root = repository()?.to_path_buf();
         let mut metadata = Command::new(cargo());
         metadata
             .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -58,6 +55,13 @@ impl Place {
     pub(crate) fn onnxruntime(&self) -> PathBuf {
         self.target.join("onnxruntime")
     }
+}
+
+/// The repository, without asking cargo.
+pub(crate) fn repository() -> Outcome<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or_else(|| Failure::new("the xtask package lies in no workspace"))
 }
 
 /// The cargo that started us, so that a pinned toolchain is kept.

@@ -45,6 +45,46 @@ counts! {
     purged,
     /// Pinned now.
     pinned,
+    /// Bytes of values in memory now.
+    hot_bytes,
+    /// Bytes of files now: index, segment and parts.
+    disk_bytes,
+    /// Parts now.
+    parts,
+    /// Bytes of answers that were appended to segments.
+    appended_bytes,
+    /// Bytes written to segments.
+    segment_bytes_written,
+    /// Bytes written to parts.
+    part_bytes_written,
+    /// Bytes written to the index.
+    index_bytes_written,
+    /// Segments sealed.
+    seals,
+    /// Parts made of older ones.
+    compactions,
+    /// Commits of the index.
+    commits,
+    /// Evicted because their part had to give way.
+    evicted_part,
+    /// Entries lost because a file could not be written or read.
+    lost,
+    /// Failures of the disk.
+    disk_errors,
+    /// 1 while new entries are on probation, 0 while not.
+    probation,
+    /// Entries that passed probation, having been hit.
+    promoted,
+    /// Entries that came without probation, since they were evicted from it a short while ago.
+    returned,
+    /// Look-ups that the shadows were compared by last.
+    shadow_looks,
+    /// Of them hits in the shadow with probation.
+    shadow_hits_with,
+    /// Of them hits in the shadow without.
+    shadow_hits_without,
+    /// Hits that the shadows did not see: the writer is behind.
+    shadow_lost,
 }
 
 impl Counts {

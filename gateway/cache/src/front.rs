@@ -1,18 +1,26 @@
-//! What readers find first: the entries that the mapped tree does not have yet, and the values that lie in memory.
+//! What readers look at: first the entries that the mapped tree does not have yet and those whose values lie in memory, then the
+//! tree.
 //!
-//! One concurrent map with one writer; reading takes no lock. Invariant: where the map has an entry under a hash, the tree's is
-//! older and is not looked at.
+//! One concurrent map with one writer; reading takes no lock and waits for no disk. Invariants: where the map has an entry under a
+//! hash, the tree's is not looked at; an entry of the tree is given only while its slot lives, and an id is not taken again
+//! before a tree without its old entry is committed.
 
 use std::{
     hash::{BuildHasherDefault, Hasher},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
+
+use zerohop_ring::ReadFile;
 
 use crate::{
     counts::Counts,
     heat::{Decay, SECOND, Tick},
+    index,
+    ledger::cost,
+    policy::{Look, notes::Notes},
+    segment::part::Form,
     slots::{Slots, Stamp},
-    types::{Entry, Key, ModelNumber, NEVER, PromptHash, Seconds},
+    types::{Entry, Key, ModelNumber, NEVER, PartNumber, Place, PromptHash, Seconds},
 };
 
 /// A moment, as the cache counts time.
@@ -39,9 +47,23 @@ pub(crate) struct Shared {
     pub(crate) slots: Slots,
     pub(crate) decay: Decay,
     pub(crate) counts: Counts,
+    /// The parts that readers may read from.
+    pub(crate) parts: papaya::HashMap<PartNumber, Arc<PartFile>>,
+    /// The index, of a cache on disk.
+    pub(crate) tree: OnceLock<index::Reader>,
+    pub(crate) notes: Notes,
     models: Mutex<Vec<String>>,
     /// The second in which ticks begin.
     base: Seconds,
+}
+
+/// A part as readers have it: what they hold stays readable when the part is removed.
+#[derive(Debug)]
+pub struct PartFile {
+    /// Opened for reading, as workers do it.
+    pub file: Arc<ReadFile>,
+    /// How values lie in it.
+    pub form: Form,
 }
 
 impl Shared {
@@ -51,6 +73,9 @@ impl Shared {
             slots: Slots::new(),
             decay,
             counts: Counts::default(),
+            parts: papaya::HashMap::new(),
+            tree: OnceLock::new(),
+            notes: Notes::new(),
             models: Mutex::default(),
             base,
         }
@@ -64,6 +89,24 @@ impl Shared {
             models.len() - 1
         });
         u16::try_from(at).ok().map(ModelNumber)
+    }
+
+    /// The names of the models, in the order of their numbers.
+    pub(crate) fn models(&self) -> Vec<String> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells the writer of a hit that the shadows follow.
+    #[cold]
+    fn tell(&self, word: u64, entry: &Entry, now: Now) {
+        let look = Look {
+            word,
+            bytes: cost(entry),
+            at: now.tick,
+        };
+        if !self.notes.tell(look) {
+            Counts::add(&self.counts.shadow_lost, 1);
+        }
     }
 
     pub(crate) fn now(&self, seconds: u64, nanos: u32) -> Now {
@@ -94,8 +137,19 @@ pub struct Sighting {
 pub struct Found {
     /// What it is.
     pub sighting: Sighting,
-    /// Its bytes.
-    pub value: Arc<[u8]>,
+    /// Its bytes, or where they are.
+    pub value: Value,
+}
+
+/// The bytes of an entry.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// In memory.
+    Here(Arc<[u8]>),
+    /// In a part, at the entry's place: to be read there, and then opened by [`segment::part::open_value`].
+    ///
+    /// [`segment::part::open_value`]: crate::segment::part::open_value
+    There(Arc<PartFile>, Place),
 }
 
 /// How a worker looks things up. Each has its own.
@@ -109,20 +163,46 @@ impl Reader {
     #[must_use]
     pub fn look_up(&self, key: &Key) -> Option<Found> {
         let map = self.shared.map.pin();
-        let front = map.get(&key.prompt).filter(|front| front.entry.key == *key)?;
-        let slot = self.shared.slots.get(front.entry.id)?;
-        if slot.stamp() != Some(front.stamp) {
+        let Some(front) = map.get(&key.prompt) else {
+            return self.look_up_tree(key);
+        };
+        if front.entry.key != *key {
             return None;
         }
-        let sighting = Sighting {
-            entry: front.entry,
-            stamp: front.stamp,
-            made_in: slot.made_in(),
+        let sighting = self.sighting(&front.entry).filter(|it| it.stamp == front.stamp)?;
+        let value = match &front.value {
+            Some(value) => Value::Here(Arc::clone(value)),
+            None => self.there(&front.entry)?,
         };
-        Some(Found {
-            sighting,
-            value: Arc::clone(front.value.as_ref()?),
+        Some(Found { sighting, value })
+    }
+
+    fn look_up_tree(&self, key: &Key) -> Option<Found> {
+        let index = self.shared.tree.get()?;
+        let tree = index.tree();
+        let entry = tree.get(key)?;
+        let sighting = self.sighting(&entry)?;
+        // After another commit the id may be somebody else's, whose slot that was then: in that moment it is a miss.
+        if !Arc::ptr_eq(&tree, &index.tree()) {
+            return None;
+        }
+        let value = self.there(&entry)?;
+        Some(Found { sighting, value })
+    }
+
+    fn sighting(&self, entry: &Entry) -> Option<Sighting> {
+        let slot = self.shared.slots.get(entry.id)?;
+        Some(Sighting {
+            entry: *entry,
+            stamp: slot.stamp()?,
+            made_in: slot.made_in(),
         })
+    }
+
+    fn there(&self, entry: &Entry) -> Option<Value> {
+        let parts = self.shared.parts.pin();
+        let part = parts.get(&entry.place.part)?;
+        Some(Value::There(Arc::clone(part), entry.place))
     }
 
     /// Whether what was found earlier still lives: it was not evicted, purged or put anew.
@@ -135,6 +215,10 @@ impl Reader {
     pub fn hit(&self, found: &Sighting, now: Now) {
         if let Some(slot) = self.shared.slots.get(found.entry.id) {
             slot.hit(&self.shared.decay, now.tick);
+        }
+        let word = found.entry.key.prompt.word();
+        if self.shared.notes.wants(word) {
+            self.shared.tell(word, &found.entry, now);
         }
     }
 

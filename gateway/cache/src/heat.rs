@@ -51,6 +51,15 @@ impl Decay {
         this
     }
 
+    /// The same rule at its beginning.
+    #[must_use]
+    pub fn begun_anew(&self) -> Self {
+        match self.half_life() {
+            Some(_) => Self::adaptive(self.factor, self.interval),
+            None => Self::literal(self.factor, self.interval),
+        }
+    }
+
     /// Half-life in ticks, of the adaptive rule.
     #[must_use]
     pub fn half_life(&self) -> Option<Tick> {

@@ -20,24 +20,33 @@
 
 mod cache;
 mod counts;
+mod disk;
 pub mod files;
 mod front;
 pub mod heat;
+mod hot;
 pub mod index;
 mod ledger;
 #[allow(unsafe_code)]
 mod map;
+mod note;
+mod policy;
 pub mod segment;
 mod slots;
+mod stepped;
 mod store;
 pub mod types;
 
-pub use cache::{Cache, Options, Putter};
+pub use cache::{Cache, Checked, OnDisk, Options, Putter};
 pub use counts::Stats;
-pub use files::{File, Files, Open};
-pub use front::{Found, Now, Reader, Sighting};
+pub use disk::{LEAST, OpenError};
+pub use files::{Executor, File, Files, Open};
+pub use front::{Found, Now, PartFile, Reader, Sighting, Value};
+pub use note::{Note, Notes};
+pub use policy::Probation;
 pub use slots::Stamp;
-pub use store::{Filter, Limits};
+pub use stepped::Stepped;
+pub use store::{Cursor, Filter, Limits, Listed, Page, Total};
 pub use types::{
     Answer, Context, Entry, EntryId, FinishReason, Key, ModelNumber, PartNumber, Place, PromptHash, Seconds, Usage,
 };

@@ -28,7 +28,7 @@ const STAMP: u32 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp(u32);
 
-/// What is kept of an entry; 16 bytes.
+/// What is kept of an entry; 24 bytes.
 #[derive(Debug)]
 pub(crate) struct Slot {
     /// Heat (f32) above, and the tick of that heat below: changed as one.
@@ -37,6 +37,8 @@ pub(crate) struct Slot {
     mark: AtomicU32,
     /// Milliseconds that making the answer took; 0 where that is not known any more.
     made_in: AtomicU32,
+    /// Hits since it is known here.
+    hits: AtomicU32,
 }
 
 impl Slot {
@@ -45,6 +47,7 @@ impl Slot {
             heat: AtomicU64::new(0),
             mark: AtomicU32::new(DEAD),
             made_in: AtomicU32::new(0),
+            hits: AtomicU32::new(0),
         }
     }
 
@@ -56,12 +59,23 @@ impl Slot {
         };
         // No other memory hangs on it.
         let _always = self.heat.fetch_update(Ordering::Relaxed, Ordering::Relaxed, warmed);
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Hits since it was put, or since the cache was opened.
+    pub(crate) fn hits(&self) -> u32 {
+        self.hits.load(Ordering::Relaxed)
     }
 
     /// Its heat now.
     pub(crate) fn heat(&self, decay: &Decay, now: Tick) -> f32 {
         let (heat, since) = unpack(self.heat.load(Ordering::Relaxed));
         decay.cooled(heat, since, now)
+    }
+
+    /// Whether it was hit, or began with more heat than a put gives, since it began at `since`.
+    pub(crate) fn was_hit(&self, since: Tick) -> bool {
+        self.heat.load(Ordering::Relaxed) != pack(UNIT, since)
     }
 
     pub(crate) fn made_in(&self) -> u32 {
@@ -120,6 +134,7 @@ impl Slots {
         let slot = &block.get_or_init(|| (0..BLOCK).map(|_| Slot::empty()).collect())[at % BLOCK];
         slot.heat.store(pack(heat, now), Ordering::Relaxed);
         slot.made_in.store(made_in, Ordering::Relaxed);
+        slot.hits.store(0, Ordering::Relaxed);
         let next = (slot.mark.load(Ordering::Relaxed) / STAMP).wrapping_add(1) % (u32::MAX / STAMP);
         slot.mark.store(next * STAMP, Ordering::Release);
         Some(Stamp(next))

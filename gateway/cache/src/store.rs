@@ -1,23 +1,33 @@
 //! The writer: takes answers in, keeps the bound, evicts the coldest.
 //!
-//! One value on one thread; readers see what it does through [`Shared`]. Invariant: what entries cost never exceeds the bound,
-//! also while one is taken in.
+//! One value on one thread; readers see what it does through [`Shared`]. What concerns files, where there are any, is in
+//! `upkeep.rs`. Invariant: what entries cost never exceeds the bound, also while one is taken in.
+
+#[path = "upkeep.rs"]
+mod upkeep;
+
+mod look;
+
+pub use look::{Cursor, Listed, Page, Total};
 
 use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
     counts::Counts,
+    disk::Disk,
+    files::{DiskFiles, Files},
     front::{Front, Now, Shared},
-    heat::UNIT,
+    heat::{Tick, UNIT},
+    hot::Hot,
     ledger::{Ledger, cost},
+    note::Notes,
+    policy::{Entries, Look, Policy, Probation},
     slots::MOST,
-    types::{Answer, Context, Entry, EntryId, Key, PartNumber, Place, PromptHash, Seconds},
+    types::{Answer, Context, Entry, EntryId, Key, ModelNumber, PartNumber, Place, PromptHash},
 };
 
 /// Entries that a bucket holds.
 pub(crate) const BUCKET: usize = 100;
-/// Entries that are compared to find a cold one.
-const SAMPLE: usize = 16;
 /// Share of the bound that pinned entries may take: one half.
 const PINNED_SHARE: u64 = 2;
 
@@ -46,21 +56,61 @@ pub enum Filter {
 }
 
 /// What the writer has.
-pub(crate) struct Store {
+pub(crate) struct Store<D: Files = DiskFiles> {
     shared: Arc<Shared>,
     limits: Limits,
     ledger: Ledger,
+    policy: Policy,
     /// Tenants by entry id, to select by.
     tenants: Vec<u64>,
     free: Vec<EntryId>,
     next: u32,
     pinned_bytes: u64,
     chance: u64,
+    /// The files; `None` for a cache in memory.
+    disk: Option<Disk<D>>,
+    /// Values of sealed answers that lie in memory.
+    hot: Hot,
+    /// Entries of the active segment, and some that were.
+    active: Vec<(ModelNumber, EntryId)>,
+    /// The index is to be committed though little has changed.
+    commit_soon: bool,
+    notes: Notes,
 }
 
-impl Store {
-    pub(crate) fn new(shared: Arc<Shared>, limits: Limits, seed: u64) -> Self {
+/// The entries of a model at a moment, as the policy asks about them.
+struct Moment<'a> {
+    shared: &'a Shared,
+    ledger: &'a Ledger,
+    model: ModelNumber,
+    now: Now,
+}
+
+impl Entries for Moment<'_> {
+    fn warmth(&self, id: EntryId) -> Option<f32> {
+        warmth(self.shared, self.ledger.get(self.model, id)?, self.now)
+    }
+
+    fn was_hit(&self, id: EntryId, since: Tick) -> bool {
+        self.shared.slots.get(id).is_some_and(|slot| slot.was_hit(since))
+    }
+}
+
+/// Heat, below zero of what has expired; `None` of what is pinned.
+fn warmth(shared: &Shared, entry: &Entry, now: Now) -> Option<f32> {
+    let slot = shared.slots.get(entry.id).filter(|slot| !slot.is_pinned())?;
+    let expired = entry.expires <= now.seconds;
+    Some(if expired {
+        -1.0
+    } else {
+        slot.heat(&shared.decay, now.tick)
+    })
+}
+
+impl<D: Files + Clone> Store<D> {
+    pub(crate) fn new(shared: Arc<Shared>, limits: Limits, probation: Probation, seed: u64) -> Self {
         Self {
+            policy: Policy::new(probation, &shared.decay, seed),
             shared,
             limits,
             ledger: Ledger::new(limits.buckets),
@@ -69,6 +119,11 @@ impl Store {
             next: 0,
             pinned_bytes: 0,
             chance: seed,
+            disk: None,
+            hot: Hot::new(0),
+            active: Vec::new(),
+            commit_soon: false,
+            notes: Notes::nobody(),
         }
     }
 
@@ -80,7 +135,7 @@ impl Store {
         let (Ok(len), Some(id)) = (u32::try_from(answer.body.len()), self.next_id()) else {
             return Counts::add(&self.shared.counts.puts_too_large, 1);
         };
-        let entry = Entry {
+        let mut entry = Entry {
             key: Key {
                 model,
                 context: answer.context,
@@ -101,21 +156,73 @@ impl Store {
             self.free.push(id);
             return Counts::add(&self.shared.counts.puts_too_large, 1);
         }
+        if let Some(disk) = &mut self.disk {
+            let Ok(place) = disk.append(&answer, &entry.key) else {
+                self.free.push(id);
+                return Counts::add(&self.shared.counts.puts_refused, 1);
+            };
+            entry.place = place;
+            self.active.push((model, id));
+        }
         let Some(stamp) = self.shared.slots.begin(id, UNIT, now.tick, answer.generation_ms) else {
             return;
         };
-        if self.tenants.len() <= id.0 as usize {
-            self.tenants.resize(id.0 as usize + 1, 0);
-        }
-        self.tenants[id.0 as usize] = answer.tenant;
+        self.set_tenant(id, answer.tenant);
         self.ledger.insert(entry);
+        let size = (answer.prompt.word(), cost(&entry));
+        self.policy.admit(model, id, size, now.tick);
         let value = Some(Arc::from(answer.body));
         self.shared
             .map
             .pin()
             .insert(answer.prompt, Front { entry, stamp, value });
         Counts::add(&self.shared.counts.puts, 1);
+        // What is put was looked for before, and not found.
+        self.look_up(Look {
+            word: size.0,
+            bytes: size.1,
+            at: now.tick,
+        });
         self.publish();
+    }
+
+    fn set_tenant(&mut self, id: EntryId, tenant: u64) {
+        let at = id.0 as usize;
+        if self.tenants.len() <= at {
+            self.tenants.resize(at + 1, 0);
+        }
+        self.tenants[at] = tenant;
+    }
+
+    /// The entry that readers find under this key.
+    fn find(&self, key: &Key) -> Option<Entry> {
+        let front = self.shared.map.pin().get(&key.prompt).map(|front| front.entry);
+        let of_tree = || self.disk.as_ref()?.index.tree().get(key);
+        let entry = front.or_else(of_tree)?;
+        self.ledger
+            .get(entry.key.model, entry.id)
+            .filter(|it| it.key == *key)
+            .copied()
+    }
+
+    /// Does what is to be done though nothing is put.
+    pub(crate) fn idle(&mut self) {
+        self.take_notes();
+        self.publish();
+    }
+
+    /// Shows the policy the hits that readers told of.
+    fn take_notes(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        shared.notes.take().for_each(|look| self.policy.look(look));
+    }
+
+    /// Shows the policy a look-up, after those that readers told of before.
+    fn look_up(&mut self, look: Look) {
+        self.take_notes();
+        if self.shared.notes.wants(look.word) {
+            self.policy.look(look);
+        }
     }
 
     /// Makes room in the entry's bucket and in all; false if it does not fit.
@@ -123,8 +230,8 @@ impl Store {
         if cost(entry) > self.limits.bytes - self.pinned_bytes.min(self.limits.bytes) {
             return false;
         }
-        let old = self.shared.map.pin().get(&entry.key.prompt).map(|front| front.entry);
-        if let Some(old) = old {
+        if let Some(old) = self.find(&entry.key) {
+            self.policy.replaced(old.id);
             self.remove(&old);
         }
         while self.ledger.bucket(entry).count() >= BUCKET {
@@ -134,6 +241,8 @@ impl Store {
             Counts::add(&self.shared.counts.evicted_bucket, 1);
         }
         while self.ledger.bytes() + cost(entry) > self.limits.bytes {
+            let full = (self.ledger.len(), self.limits.bytes);
+            self.policy.full(full, &self.shared.decay, now.tick);
             let Some(cold) = self.cold(now) else { return false };
             self.evict(&cold, now);
             Counts::add(&self.shared.counts.evicted_size, 1);
@@ -141,51 +250,31 @@ impl Store {
         true
     }
 
-    /// A cold entry of the model that costs most.
+    /// Who goes of the model that costs most.
     fn cold(&mut self, now: Now) -> Option<Entry> {
-        let len = self.ledger.largest().len();
-        let mut drawn = [0; SAMPLE];
-        for place in &mut drawn {
-            *place = (self.draw() % len.max(1) as u64) as usize;
-        }
-        let row = self.ledger.largest();
-        let sample = drawn.iter().filter_map(|place| row.get(*place).copied());
-        // Where chance met pinned ones only, all are looked at.
-        self.coldest(sample, now)
+        let model = self.ledger.largest();
+        let entries = Moment {
+            shared: &self.shared,
+            ledger: &self.ledger,
+            model,
+            now,
+        };
+        let victim = self.policy.victim(model, &entries);
+        victim
+            .and_then(|id| self.ledger.get(model, id).copied())
+            // Where all of it are pinned, others go.
             .or_else(|| self.coldest(self.ledger.iter().copied(), now))
     }
 
     /// The coldest of these that is not pinned; what has expired is colder than all.
     fn coldest(&self, entries: impl Iterator<Item = Entry>, now: Now) -> Option<Entry> {
-        let warmth = |entry: &Entry| {
-            let slot = self.shared.slots.get(entry.id)?;
-            let expired = entry.expires <= now.seconds;
-            (!slot.is_pinned()).then(|| {
-                if expired {
-                    -1.0
-                } else {
-                    slot.heat(&self.shared.decay, now.tick)
-                }
-            })
-        };
-        let warm = entries.filter_map(|entry| Some((warmth(&entry)?, entry)));
+        let warm = entries.filter_map(|entry| Some((warmth(&self.shared, &entry, now)?, entry)));
         warm.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, entry)| entry)
     }
 
     fn evict(&mut self, entry: &Entry, now: Now) {
-        self.note_residence(entry.created, now.seconds);
+        self.policy.evicted(entry.id, now.tick, &self.shared.decay);
         self.remove(entry);
-    }
-
-    /// The half-life follows how long entries stay: an average in which each eviction weighs 1/64.
-    fn note_residence(&self, created: Seconds, now: Seconds) {
-        const WEIGHT: i64 = 64;
-        if let Some(half_life) = self.shared.decay.half_life() {
-            let stayed = i64::from(now.saturating_sub(created)) * i64::from(crate::heat::SECOND);
-            let half_life = i64::from(half_life);
-            let next = half_life + (stayed - half_life) / WEIGHT;
-            self.shared.decay.adapt(u32::try_from(next).unwrap_or(u32::MAX));
-        }
     }
 
     /// Ends an entry. Readers that hold its value keep it until they let go.
@@ -197,51 +286,72 @@ impl Store {
             self.pinned_bytes -= cost(entry);
             self.shared.counts.pinned.fetch_sub(1, Ordering::Relaxed);
         }
+        self.policy.removed(entry.id);
         self.shared.slots.end(entry.id);
         self.shared.map.pin().remove(&entry.key.prompt);
-        self.free.push(entry.id);
+        match &mut self.disk {
+            Some(disk) => {
+                self.hot.remove(entry.id);
+                disk.gone(entry);
+            }
+            None => self.free.push(entry.id),
+        }
         self.publish();
     }
 
-    /// Removes what the filter names; how many that were.
-    pub(crate) fn purge(&mut self, filter: &Filter) -> usize {
-        let named = self.select(filter);
+    /// Removes what the filter names; how many that were. Of a cache on disk what was removed leaves the files too.
+    pub(crate) async fn purge(&mut self, filter: &Filter, now: Now) -> usize {
+        let named = self.named(filter, now).await;
         for entry in &named {
             self.remove(entry);
         }
         Counts::add(&self.shared.counts.purged, named.len() as u64);
+        if !named.is_empty() {
+            self.purge_files(&named, now).await;
+        }
         named.len()
     }
 
     /// Pins what the filter names, or lets it go; how many were changed. What would take pinned entries beyond half of
     /// the bound stays as it is.
-    pub(crate) fn pin(&mut self, filter: &Filter, pinned: bool) -> usize {
-        let mut changed = 0;
-        for entry in self.select(filter) {
-            let Some(slot) = self.shared.slots.get(entry.id) else {
-                continue;
-            };
-            if slot.is_pinned() == pinned {
-                continue;
-            }
-            if pinned {
-                if self.pinned_bytes + cost(&entry) > self.limits.bytes / PINNED_SHARE {
-                    continue;
-                }
-                self.pinned_bytes += cost(&entry);
-            } else {
-                self.pinned_bytes -= cost(&entry);
-            }
-            slot.pin(pinned);
-            changed += 1;
-            let count = &self.shared.counts.pinned;
-            let _before = if pinned {
-                count.fetch_add(1, Ordering::Relaxed)
-            } else {
-                count.fetch_sub(1, Ordering::Relaxed)
-            };
-        }
+    pub(crate) async fn pin(&mut self, filter: &Filter, pinned: bool, now: Now) -> usize {
+        let named = self.named(filter, now).await;
+        let changed = named.iter().filter(|entry| self.pin_one(entry, pinned)).count();
+        self.commit_soon |= changed > 0 && self.disk.is_some();
         changed
+    }
+
+    /// Pins an entry, or lets it go; whether that changed anything.
+    fn pin_one(&mut self, entry: &Entry, pinned: bool) -> bool {
+        let Some(slot) = self
+            .shared
+            .slots
+            .get(entry.id)
+            .filter(|slot| slot.is_pinned() != pinned)
+        else {
+            return false;
+        };
+        let count = &self.shared.counts.pinned;
+        if pinned {
+            if self.pinned_bytes + cost(entry) > self.limits.bytes / PINNED_SHARE {
+                return false;
+            }
+            self.pinned_bytes += cost(entry);
+            count.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.pinned_bytes -= cost(entry);
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        slot.pin(pinned);
+        true
+    }
+
+    /// The entries that the filter names.
+    async fn named(&mut self, filter: &Filter, now: Now) -> Vec<Entry> {
+        if matches!(filter, Filter::Tenant(_)) {
+            self.learn_tenants(now).await;
+        }
+        self.select(filter)
     }
 
     fn select(&self, filter: &Filter) -> Vec<Entry> {
@@ -262,6 +372,12 @@ impl Store {
     fn publish(&self) {
         Counts::set(&self.shared.counts.entries, self.ledger.len() as u64);
         Counts::set(&self.shared.counts.bytes, self.ledger.bytes());
+        self.policy.publish(&self.shared.counts, &self.shared.notes);
+        if let Some(disk) = &self.disk {
+            Counts::set(&self.shared.counts.disk_bytes, disk.used());
+            Counts::set(&self.shared.counts.parts, disk.parts.len() as u64);
+            Counts::set(&self.shared.counts.hot_bytes, self.hot.bytes());
+        }
     }
 
     fn next_id(&mut self) -> Option<EntryId> {

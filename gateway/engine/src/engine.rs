@@ -16,7 +16,7 @@ use crate::{
     batch::{Batch, Shared},
     driver::{self, Inbox},
     extent::Extent,
-    job::{Job, JobHandle, JobKind, Mailbox, Rejected, Submit},
+    job::{Job, JobHandle, Mailbox, Rejected, Submit},
     mask::{ActiveRules, Masks, RuleError, RuleFile, RuleSet},
     model::Model,
     ort_sys::{Bound, Cache, Place},
@@ -115,26 +115,13 @@ pub struct Engine {
     masks: Arc<Masks>,
     rules: Arc<ActiveRules>,
     /// Taken away by `close`, so that nothing can come in after it.
-    jobs: RwLock<Option<Doors>>,
+    jobs: RwLock<Option<Sender<Accepted>>>,
     inbox: Sender<Inbox<Sequence>>,
     threads: Mutex<Threads>,
 }
 
-/// Where jobs go to be prepared. Those that need a grammar have a thread of their own, since compiling one can take seconds
-/// and nobody else should wait for that.
-struct Doors {
-    plain: Sender<Accepted>,
-    formed: Sender<Accepted>,
-}
-
-impl Doors {
-    fn of(&self, kind: &JobKind) -> &Sender<Accepted> {
-        match kind {
-            JobKind::Generate(request) if request.needs_grammar() => &self.formed,
-            _ => &self.plain,
-        }
-    }
-}
+/// Threads that compile grammars. One that is slow to compile, which can take seconds, keeps one of them.
+const GRAMMAR_THREADS: usize = 3;
 
 #[derive(Default)]
 struct Threads {
@@ -212,8 +199,8 @@ impl Engine {
         let batch = Batch::new(bound, capacity, rules, info.vocabulary, outbox, shared);
         // One message for each open job, and one to close.
         let (inbox, messages) = bounded(admission.bound() + 1);
-        let (plain, waiting) = bounded(admission.bound());
-        let (formed, waiting_for_grammars) = bounded(admission.bound());
+        let (jobs, waiting) = bounded(admission.bound());
+        let (to_compile, waiting_for_grammars) = bounded(admission.bound());
         let preparer = Preparer {
             longest: prompts.vocabulary().text().longest(),
             prompts,
@@ -224,6 +211,7 @@ impl Engine {
             admission: Arc::clone(&admission),
             counters: Arc::clone(&counters),
             jobs: waiting,
+            to_compile: Some(to_compile),
             engine: inbox.clone(),
         };
         let engine = Self {
@@ -231,7 +219,7 @@ impl Engine {
             mailboxes,
             masks,
             rules: Arc::clone(&preparer.rules),
-            jobs: RwLock::new(Some(Doors { plain, formed })),
+            jobs: RwLock::new(Some(jobs)),
             inbox,
             threads: Mutex::default(),
             admission: Arc::clone(&admission),
@@ -239,7 +227,7 @@ impl Engine {
         };
         // From here on a failure drops `engine`, which stops the threads that have started.
         engine
-            .spawn(batch, messages, &preparer, waiting_for_grammars, config.prep_threads)
+            .spawn(batch, messages, &preparer, &waiting_for_grammars, config.prep_threads)
             .map_err(|error| system(error.to_string()))?;
         Ok(engine)
     }
@@ -249,7 +237,7 @@ impl Engine {
         batch: Batch<S>,
         messages: Receiver<Inbox<Sequence>>,
         preparer: &Preparer,
-        formed: Receiver<Accepted>,
+        to_compile: &Receiver<Accepted>,
         prep_threads: usize,
     ) -> std::io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -259,11 +247,14 @@ impl Engine {
             let preparer = preparer.clone();
             threads.prep.push(named("zh-prep").spawn(move || preparer.run())?);
         }
-        let preparer = Preparer {
-            jobs: formed,
-            ..preparer.clone()
-        };
-        threads.prep.push(named("zh-grammar").spawn(move || preparer.run())?);
+        for _ in 0..GRAMMAR_THREADS {
+            let preparer = Preparer {
+                jobs: to_compile.clone(),
+                to_compile: None,
+                ..preparer.clone()
+            };
+            threads.prep.push(named("zh-grammar").spawn(move || preparer.run())?);
+        }
         Ok(())
     }
 
@@ -337,10 +328,9 @@ impl Submit for Engine {
     fn submit(&self, job: Job) -> Result<JobHandle, Rejected> {
         assert!(job.mailbox < self.mailboxes, "a job names a mailbox that exists");
         let jobs = self.jobs.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(doors) = jobs.as_ref() else {
+        let Some(door) = jobs.as_ref() else {
             return Err(Rejected::NotRunning);
         };
-        let door = doors.of(&job.kind);
         self.admission.enter().inspect_err(|rejected| {
             if matches!(rejected, Rejected::QueueFull { .. }) {
                 add(&self.counters.rejected, 1);

@@ -100,6 +100,14 @@ pub struct Tools {
     pub parallel: bool,
 }
 
+impl Tools {
+    /// Bytes of all that a client wrote into them.
+    pub(crate) fn bytes(&self) -> usize {
+        let tool = |tool: &Tool| tool.name.len() + tool.description.len() + tool.parameters.len();
+        self.list.iter().map(tool).sum()
+    }
+}
+
 impl Default for Tools {
     fn default() -> Self {
         Self {
@@ -117,6 +125,11 @@ pub struct Conversation {
     pub messages: Vec<Message>,
     /// What the model may call.
     pub tools: Tools,
+    /// What the chat template is told beside them: a JSON object as text, each of whose names [`check_template_argument`]
+    /// takes. Empty: nothing.
+    ///
+    /// [`check_template_argument`]: crate::check_template_argument
+    pub template_arguments: String,
 }
 
 impl Conversation {
@@ -124,9 +137,8 @@ impl Conversation {
     pub(crate) fn bytes(&self) -> usize {
         let call = |call: &ToolCall| call.id.len() + call.name.len() + call.arguments.len();
         let message = |message: &Message| message.content.len() + message.calls.iter().map(call).sum::<usize>();
-        let tool = |tool: &Tool| tool.name.len() + tool.description.len() + tool.parameters.len();
-        let tools = self.tools.list.iter().map(tool).sum::<usize>();
-        self.messages.iter().map(message).sum::<usize>() + tools
+        let messages = self.messages.iter().map(message).sum::<usize>();
+        messages + self.tools.bytes() + self.template_arguments.len()
     }
 }
 
@@ -134,7 +146,7 @@ impl From<Vec<Message>> for Conversation {
     fn from(messages: Vec<Message>) -> Self {
         Self {
             messages,
-            tools: Tools::default(),
+            ..Self::default()
         }
     }
 }
@@ -263,16 +275,6 @@ impl Generate {
     }
 }
 
-impl Generate {
-    /// Whether its tokens are bound by a grammar, which has to be compiled first.
-    pub(crate) fn needs_grammar(&self) -> bool {
-        let calls = |conversation: &Conversation| {
-            !conversation.tools.list.is_empty() && conversation.tools.choice != ToolChoice::None
-        };
-        self.form != Form::Free || matches!(&self.prompt, Prompt::Chat(conversation) if calls(conversation))
-    }
-}
-
 /// What is turned into vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Embed {
@@ -388,6 +390,8 @@ pub enum Part {
     Tool(usize),
     /// The tool that is to be called.
     ToolChoice,
+    /// What the chat template is told beside messages and tools.
+    TemplateArguments,
     /// A biased token.
     LogitBias,
     /// A stop token.

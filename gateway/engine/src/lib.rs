@@ -53,7 +53,7 @@ pub use mask::{
     Allow, Fired, Grammars, Lint, MAX_RULES, MAX_TRIGGER, Rule, RuleError, RuleFile, RuleSet, TextClass, TextSet, Walk,
     Warning, When,
 };
-pub use model::{Draw, Kind, Model, ModelOptions, Problem, Provider, Report, inspect};
+pub use model::{Chat, Draw, Kind, Model, ModelOptions, Problem, Provider, Report, check_template_argument, inspect};
 pub use probe::{MaskTime, mask_times};
 pub use runtime::{FoundBy, OLDEST_MINOR, Runtime, RuntimeError};
 pub use stats::{BUCKETS, Histogram, Stats};

@@ -26,6 +26,10 @@ use crate::{
 /// a second (0.5 MB/s measured for digits, the slowest text).
 const EXACT_BYTES: usize = 256 * 1024;
 
+/// Up to this much text in tools, in bytes, it is looked up at once whether their grammar is known: that takes less than a
+/// millisecond.
+const AT_ONCE_BYTES: usize = 64 * 1024;
+
 /// How long the tool is looked for that makes a grammar impossible.
 const BLAME: Duration = Duration::from_millis(500);
 
@@ -58,6 +62,9 @@ pub(crate) struct Preparer {
     pub(crate) admission: Arc<Admission>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) jobs: Receiver<Accepted>,
+    /// Where a job goes whose grammar is not compiled yet, which may take seconds in which nobody else should wait. `None`:
+    /// this thread compiles.
+    pub(crate) to_compile: Option<Sender<Accepted>>,
     pub(crate) engine: Sender<Inbox<Sequence>>,
 }
 
@@ -72,6 +79,7 @@ impl Preparer {
                 add(&self.counters.cancelled, 1);
                 continue;
             }
+            let Some(job) = self.keep(job) else { continue };
             let prepared = if self.admission.is_running() {
                 catch_unwind(AssertUnwindSafe(|| self.prepare(job)))
                     .unwrap_or_else(|_| Err(self.failed("preparing the prompt panicked")))
@@ -92,6 +100,38 @@ impl Preparer {
             // The channel has room for every open job. Without an engine nobody reads the answer either.
             if self.engine.send(message).is_err() {
                 self.admission.close();
+            }
+        }
+    }
+
+    /// A job to prepare here, or nothing if it was handed on to have its grammar compiled.
+    fn keep(&self, job: Accepted) -> Option<Accepted> {
+        match &self.to_compile {
+            Some(to_compile) if self.needs_compiling(&job.kind) => {
+                // It has room for every open job.
+                let refused = to_compile.try_send(job).err();
+                refused.map(crossbeam_channel::TrySendError::into_inner)
+            }
+            _ => Some(job),
+        }
+    }
+
+    /// Whether a grammar has to be compiled for this job, as far as can be told at once.
+    fn needs_compiling(&self, kind: &JobKind) -> bool {
+        let JobKind::Generate(request) = kind else {
+            return false;
+        };
+        let calls = match &request.prompt {
+            Prompt::Chat(conversation) if calls::may_call(&conversation.tools) => Some(&conversation.tools),
+            _ => None,
+        };
+        match calls {
+            None => request.form != Form::Free && !self.masks.knows(&request.form),
+            Some(tools) if tools.bytes() > AT_ONCE_BYTES => true,
+            Some(tools) => {
+                let form = calls::form(tools, self.prompts.format(), &request.form);
+                // What is wrong with tools is found before anything is compiled.
+                form.is_ok_and(|form| form.is_some_and(|form| !self.masks.knows(&form)))
             }
         }
     }
@@ -322,7 +362,7 @@ mod tests {
     use super::*;
     use crate::{
         Message, Role,
-        job::{JobHandle, Ticket},
+        job::{JobHandle, Ticket, Tool},
         model::tests::byte_prompts,
     };
 
@@ -369,6 +409,7 @@ mod tests {
             admission: Arc::clone(&admission),
             counters: Arc::clone(&counters),
             jobs: waiting,
+            to_compile: None,
             engine,
         };
         preparer.run();
@@ -427,6 +468,7 @@ mod tests {
             admission: Arc::new(Admission::new(1, 1)),
             counters: Arc::new(Counters::default()),
             jobs: crossbeam_channel::bounded(1).1,
+            to_compile: None,
             engine: crossbeam_channel::bounded(1).0,
         };
         /// Biased tokens, stop tokens, and what is refused, for which id.
@@ -460,6 +502,73 @@ mod tests {
                 (other, want) => panic!("{:?}, not {want:?}", other.err()),
             }
         }
+    }
+
+    /// A schema that took three seconds to compile once kept everybody waiting who asked for a form, known or not.
+    #[test]
+    fn only_what_must_be_compiled_is_handed_on() {
+        let prompts = Arc::new(byte_prompts());
+        let masks = Arc::new(Masks::new(&prompts, &[0]).expect("a small vocabulary"));
+        let (to_compile, handed_on) = crossbeam_channel::bounded(8);
+        let preparer = Preparer {
+            vocabulary: 300,
+            rules: Arc::default(),
+            prompts: Arc::clone(&prompts),
+            masks: Arc::clone(&masks),
+            context: 10_000,
+            longest: 1,
+            admission: Arc::new(Admission::new(8, 8)),
+            counters: Arc::new(Counters::default()),
+            jobs: crossbeam_channel::bounded(1).1,
+            to_compile: Some(to_compile),
+            engine: crossbeam_channel::bounded(1).0,
+        };
+        let tool = |name: &str, parameters: String| Tool {
+            name: name.into(),
+            description: String::new(),
+            parameters,
+            strict: false,
+        };
+        let request = |form: Form, tools: Vec<Tool>| {
+            let mut conversation = Conversation::from(vec![Message::new(Role::User, "a")]);
+            conversation.tools.list = tools;
+            let mut request = Generate::new(Prompt::Chat(conversation));
+            request.form = form;
+            request
+        };
+        let kept = |request: Generate| {
+            let (job, _handle) = job(0, "");
+            let kind = JobKind::Generate(Box::new(request));
+            let kept = preparer.keep(Accepted { kind, ..job });
+            assert_eq!(kept.is_none(), handed_on.try_recv().is_ok(), "each in one place");
+            kept
+        };
+        let plain = || request(Form::Free, Vec::new());
+        let formed = || request(Form::Schema(r#"{"type": "null"}"#.into()), Vec::new());
+        let calling = || request(Form::Free, vec![tool("a", "{}".into())]);
+        let wrong = || request(Form::Schema("{".into()), Vec::new());
+        let large = || {
+            request(
+                Form::Free,
+                vec![tool("a", format!("{{\"x\":\"{}\"}}", "y".repeat(AT_ONCE_BYTES)))],
+            )
+        };
+        assert!(kept(plain()).is_some());
+        for unknown in [&formed as &dyn Fn() -> Generate, &calling] {
+            assert!(kept(unknown()).is_none());
+            let (job, _handle) = job(0, "");
+            let kind = JobKind::Generate(Box::new(unknown()));
+            assert!(preparer.prepare(Accepted { kind, ..job }).is_ok(), "it can be compiled");
+            assert!(kept(unknown()).is_some(), "it is known now");
+        }
+        // What was refused is not known: to say which tool is at fault takes time again.
+        for _ in 0..2 {
+            assert!(kept(wrong()).is_none());
+            let (job, _handle) = job(0, "");
+            let kind = JobKind::Generate(Box::new(wrong()));
+            assert!(preparer.prepare(Accepted { kind, ..job }).is_err());
+        }
+        assert!(kept(large()).is_none(), "it is not looked at");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The one door through which a worker reaches sockets and time.
+//! The one door through which a worker reaches sockets, files and time.
 //!
 //! [`Io`] is a closed table of operations with three makers: [`Uring`], [`Epoll`] (where a container or the
 //! kernel forbids io_uring; also the honest control in benches) and [`sim::Sim`] (a seeded network that replays). All three
@@ -22,7 +22,8 @@
 //! Below that, or where a container's policy or the sysctl `kernel.io_uring_disabled` forbids io_uring, [`Epoll`] serves;
 //! it needs nothing newer than 5.11 for precise deadlines (before that they are rounded up to a millisecond).
 //!
-//! A maker may open `max_connections` descriptors, one for each listener, and three more.
+//! A maker may open `max_connections` descriptors, one for each listener, and three more. Files are opened by whoever makes
+//! a [`ReadFile`].
 //!
 //! Invariant: memory that the kernel may still read or write belongs to a slot of the maker until the completion that
 //! ends the loan, whatever the worker does in between.
@@ -32,6 +33,7 @@
 mod accept;
 mod clock;
 mod epoll;
+mod file;
 mod options;
 mod parcel;
 mod pool;
@@ -46,6 +48,7 @@ mod uring;
 mod wake;
 
 pub use epoll::Epoll;
+pub use file::ReadFile;
 pub use options::{Options, ZeroCopy};
 pub use parcel::{Parcel, VECTOR_FROM};
 pub use probe::{AnyIo, Backend, Choice, Level, probe};
@@ -53,7 +56,7 @@ pub use sys::{
     arena::{Arena, ArenaOptions, POISON, Piece, REGION},
     cpu::{allowed_cores, pin_to_core},
     heap::{map_large_blocks, trim_heap},
-    net::listen,
+    net::{is_unknown_option, listen},
 };
-pub use types::{Accepted, BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, RecvEnd, Wake};
+pub use types::{Accepted, BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, ReadToken, RecvEnd, Wake};
 pub use uring::Uring;

@@ -54,6 +54,9 @@ pub struct Options {
     /// Bytes outside an arena that the kernel may still be reading after their sends were answered; beyond that sends are
     /// plain.
     pub held_bytes: usize,
+    /// Reads of files in flight, of all connections, up to 65,536. One more is answered with `ResourceBusy`. Each holds the
+    /// buffer that was given for it.
+    pub max_reads: u32,
 }
 
 impl Default for Options {
@@ -68,6 +71,7 @@ impl Default for Options {
             zero_copy: ZeroCopy::DEFAULT,
             arena: None,
             held_bytes: 16 << 20,
+            max_reads: 256,
         }
     }
 }
@@ -88,6 +92,9 @@ impl Options {
         }
         if self.listeners.len() > usize::from(u16::MAX) {
             return wrong("at most 65535 listeners");
+        }
+        if self.max_reads > 1 << 16 {
+            return wrong("max_reads must be at most 65536");
         }
         Ok(())
     }
@@ -145,6 +152,13 @@ mod tests {
                 "recv_buffer_size",
                 Options {
                     recv_buffer_size: u32::MAX,
+                    ..good()
+                },
+            ),
+            (
+                "max_reads",
+                Options {
+                    max_reads: (1 << 16) + 1,
                     ..good()
                 },
             ),

@@ -81,6 +81,17 @@ impl<T> Slots<T> {
         })
     }
 
+    /// The ids and values of the occupied slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnId, &T)> {
+        self.slots.iter().enumerate().filter_map(|(slot, entry)| {
+            let id = ConnId {
+                slot: slot as u32,
+                generation: entry.generation,
+            };
+            entry.value.as_ref().map(|value| (id, value))
+        })
+    }
+
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<T> {
         let entry = self.slots.get_mut(conn.slot as usize)?;
         if entry.generation != conn.generation {
@@ -114,5 +125,8 @@ mod tests {
         assert_eq!(slots.get_mut(b), Some(&mut 'b'));
         assert_eq!(slots.id_of(c.slot), Some(c));
         assert_eq!(slots.id_of(9), None);
+        assert_eq!(slots.iter().collect::<Vec<_>>(), [(c, &'c'), (b, &'b')]);
+        slots.remove(c);
+        assert_eq!(slots.iter().collect::<Vec<_>>(), [(b, &'b')]);
     }
 }

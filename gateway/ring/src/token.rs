@@ -21,6 +21,10 @@ pub(crate) enum Op {
     /// A zero-copy send; the slot is its entry. Its completions come to the worker's side under the connection's token,
     /// the answer as `Send` and the notification as `ZeroCopy`.
     ZeroCopy = 6,
+    /// A read of a file; the slot is its entry.
+    Read = 7,
+    /// The cancellation of a read that nobody waits for; its answer carries no news.
+    GiveUp = 8,
 }
 
 /// `user_data`: operation in bits 56 to 63, the low 24 bits of the generation in 32 to 55, the slot in 0 to 31.
@@ -47,6 +51,8 @@ impl Token {
             4 => Some(Op::Cancel),
             5 => Some(Op::Wake),
             6 => Some(Op::ZeroCopy),
+            7 => Some(Op::Read),
+            8 => Some(Op::GiveUp),
             _ => None,
         }
     }
@@ -72,7 +78,16 @@ mod tests {
 
     #[test]
     fn parts_come_back() {
-        for op in [Op::Accept, Op::Recv, Op::Send, Op::Cancel, Op::Wake, Op::ZeroCopy] {
+        let ops = [
+            Op::Accept,
+            Op::Recv,
+            Op::Send,
+            Op::Cancel,
+            Op::Wake,
+            Op::ZeroCopy,
+            Op::Read,
+        ];
+        for op in ops.into_iter().chain([Op::GiveUp]) {
             for (generation, slot) in [(0, 0), (1, u32::MAX), (GENERATION_MASK, 7), (u32::MAX, 1 << 20)] {
                 let token = Token::of(op, ConnId { slot, generation });
                 assert_eq!(token.op(), Some(op));

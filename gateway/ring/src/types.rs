@@ -5,7 +5,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
-use crate::Parcel;
+use crate::{Parcel, ReadFile};
 
 /// Monotonic time in nanoseconds since an origin that the maker chooses.
 pub type Nanos = u64;
@@ -33,6 +33,15 @@ pub struct BufId {
     pub(crate) id: u32,
     /// How many bytes were received into it; never 0.
     pub(crate) len: u32,
+}
+
+/// Whose read of a file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReadToken {
+    /// The connection that waits for it; with that it is given up.
+    pub conn: ConnId,
+    /// The worker's own number, handed back as it is: which request, which of its reads.
+    pub tag: u64,
 }
 
 /// A new connection.
@@ -100,8 +109,17 @@ pub enum Completion {
         /// Bytes sent (the whole parcel), or why not.
         result: io::Result<usize>,
     },
-    /// Every loan of this connection is back (but the bytes of zero-copy sends, which the maker keeps apart until the
-    /// kernel has let go of them) and its descriptor is closed; the slot may be used again by a later
+    /// A read of a file is over.
+    Read {
+        /// Whose.
+        token: ReadToken,
+        /// All the bytes that were asked for, in the buffer that was given to [`Io::read`], or why not: `UnexpectedEof`
+        /// where the file ends before, `ResourceBusy` beyond `max_reads` in flight, `InvalidInput` for a place that no
+        /// file has, `Unsupported` for a file of the other kind (simulated or not), else what the kernel said.
+        outcome: io::Result<Vec<u8>>,
+    },
+    /// Every loan of this connection is back (but the bytes of zero-copy sends and the buffers of reads, which the maker
+    /// keeps apart until the kernel has let go of them) and its descriptor is closed; the slot may be used again by a later
     /// [`Completion::Accepted`].
     Closed {
         /// Which connection.
@@ -169,6 +187,15 @@ pub trait Io {
     /// reader as long as it takes: a second call with `abort` cuts it short.
     fn close(&mut self, conn: ConnId, abort: bool);
 
+    /// Reads `len` bytes of a file from `offset` on into `buf` (whose contents are lost, and whose room is enlarged if it is
+    /// less), then answers `Read`. Any number of a connection's reads may be in flight, at most `max_reads` of all
+    /// connections together; they are answered in any order. Short reads are completed by the maker and never seen. The
+    /// file need not be kept by the caller. A read of nothing is answered at once, with nothing.
+    ///
+    /// The close of the connection gives its reads up: they are not answered. What the kernel has begun goes on and counts
+    /// in flight until it is over.
+    fn read(&mut self, token: ReadToken, file: &Arc<ReadFile>, offset: u64, len: usize, buf: Vec<u8>);
+
     /// Submits what was asked for, waits until something completes or `deadline` passes (`None`: for ever), and appends
     /// the completions to `out`. Returns without completions when the deadline passed.
     ///
@@ -211,4 +238,12 @@ pub struct IoStats {
     pub held_sends: u64,
     /// Bytes of those that lie in no arena, now.
     pub held_bytes: u64,
+    /// Reads of files answered with their bytes.
+    pub file_reads: u64,
+    /// Bytes of those.
+    pub file_bytes_read: u64,
+    /// Reads of files that failed.
+    pub file_read_errors: u64,
+    /// Reads of files beyond `max_reads`.
+    pub file_reads_refused: u64,
 }

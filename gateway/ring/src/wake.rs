@@ -8,9 +8,11 @@
 //! - The worker goes to sleep by a compare-exchange `AWAKE → ASLEEP`. If a wake came first, it fails and the worker does
 //!   not sleep. If it succeeds, every later wake sees `ASLEEP` and writes to the eventfd, whose readiness ends the
 //!   sleep even if the worker has not yet entered the kernel.
-//! - `wake` always swaps in `WOKEN` (it never merely loads): what its thread wrote before is released by that swap, and
-//!   the worker's taking swap acquires it, also when several wakes fall together, since read-modify-writes continue the
-//!   release sequence.
+//! - A wake always sets its bit by a read-modify-write (it never merely loads): what its thread wrote before is released
+//!   by that, and the worker's taking swap acquires it, also when several wakes fall together, since read-modify-writes
+//!   continue the release sequence. Only the one that found `ASLEEP` alone writes to the eventfd.
+//! - There are two bits, `WOKEN` for whoever holds the [`Wake`], and `HELPED` for the maker's own helper, so that the work
+//!   of the one is not told as a call of the other.
 //! - A wake that found `ASLEEP` may write to the eventfd late, when the worker already runs: that is one superfluous
 //!   readiness event, which the makers swallow.
 //!
@@ -27,6 +29,16 @@ use crate::{Wake, sys};
 const AWAKE: u8 = 0;
 const ASLEEP: u8 = 1;
 const WOKEN: u8 = 2;
+const HELPED: u8 = 4;
+
+/// What has waked a worker since it looked last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct News {
+    /// A call of [`Wake::wake`].
+    pub(crate) woken: bool,
+    /// The maker's helper.
+    pub(crate) helped: bool,
+}
 
 #[derive(Debug)]
 pub(crate) struct EventWake {
@@ -48,7 +60,7 @@ impl EventWake {
 
     /// Whether a wake waits to be taken. May miss one that happens at this moment; `fall_asleep` does not.
     pub(crate) fn is_pending(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == WOKEN
+        self.state.load(Ordering::Relaxed) & (WOKEN | HELPED) != 0
     }
 
     /// Before a sleep. False: a wake waits to be taken, do not sleep.
@@ -58,17 +70,30 @@ impl EventWake {
             .is_ok()
     }
 
-    /// After a sleep, and whenever `is_pending`: takes a wake, if there is one.
-    pub(crate) fn take(&self) -> bool {
-        self.state.swap(AWAKE, Ordering::AcqRel) == WOKEN
+    /// After a sleep, and whenever `is_pending`: takes what there is.
+    pub(crate) fn take(&self) -> News {
+        let state = self.state.swap(AWAKE, Ordering::AcqRel);
+        News {
+            woken: state & WOKEN != 0,
+            helped: state & HELPED != 0,
+        }
+    }
+
+    /// The helper has done something.
+    pub(crate) fn help(&self) {
+        self.rouse(HELPED);
+    }
+
+    fn rouse(&self, why: u8) {
+        if self.state.fetch_or(why, Ordering::AcqRel) == ASLEEP {
+            sys::event::signal(self.event.as_fd());
+        }
     }
 }
 
 impl Wake for EventWake {
     fn wake(&self) {
-        if self.state.swap(WOKEN, Ordering::AcqRel) == ASLEEP {
-            sys::event::signal(self.event.as_fd());
-        }
+        self.rouse(WOKEN);
     }
 }
 
@@ -76,23 +101,41 @@ impl Wake for EventWake {
 mod tests {
     use super::*;
 
+    type Call = fn(&EventWake);
+
     #[test]
     fn a_wake_before_sleep_forbids_it_and_is_taken_once() {
-        let wake = EventWake::new().unwrap();
-        assert!(!wake.take());
-        wake.wake();
-        wake.wake();
-        assert!(wake.is_pending());
-        assert!(!wake.fall_asleep());
-        assert!(wake.take());
-        assert!(!wake.take());
-        assert!(
-            !sys::event::is_signalled(wake.event()),
-            "an awake worker costs no system call"
+        let (nothing, woken, helped, both) = (
+            news(false, false),
+            news(true, false),
+            news(false, true),
+            news(true, true),
         );
-        assert!(wake.fall_asleep());
-        wake.wake();
-        assert!(sys::event::is_signalled(wake.event()));
-        assert!(wake.take());
+        let (wake, help) = (EventWake::wake as Call, EventWake::help as Call);
+        for (calls, taken) in [
+            (&[wake][..], woken),
+            (&[wake, wake], woken),
+            (&[help], helped),
+            (&[help, wake], both),
+            (&[wake, help, wake], both),
+        ] {
+            let wake = EventWake::new().unwrap();
+            assert_eq!(wake.take(), nothing);
+            calls.iter().for_each(|call| call(&wake));
+            assert!(wake.is_pending());
+            assert!(!wake.fall_asleep());
+            assert_eq!(wake.take(), taken);
+            assert_eq!(wake.take(), nothing);
+            let signalled = sys::event::is_signalled(wake.event());
+            assert!(!signalled, "an awake worker costs no system call");
+            assert!(wake.fall_asleep());
+            calls.iter().for_each(|call| call(&wake));
+            assert!(sys::event::is_signalled(wake.event()));
+            assert_eq!(wake.take(), taken);
+        }
+    }
+
+    fn news(woken: bool, helped: bool) -> News {
+        News { woken, helped }
     }
 }

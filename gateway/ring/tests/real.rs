@@ -20,7 +20,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use support::{
@@ -28,7 +28,8 @@ use support::{
     worlds::{self, Real},
 };
 use zerohop_ring::{
-    AnyIo, Backend, Choice, Completion, ConnId, Epoll, Io, Level, Options, RecvEnd, Uring, Wake, listen, probe,
+    AnyIo, Backend, Choice, Completion, ConnId, Epoll, Io, Level, Options, ReadFile, ReadToken, RecvEnd, Uring, Wake,
+    listen, probe,
 };
 
 /// How long a failing test lasts; nothing else depends on it.
@@ -78,6 +79,44 @@ fn a_port_is_shared_only_when_asked() {
         let any = listen((Ipv6Addr::UNSPECIFIED, 0).into(), false, 16).expect("a listener on [::]");
         let port = any.local_addr().expect("its address").port();
         listen((Ipv4Addr::UNSPECIFIED, port).into(), false, 16).expect("0.0.0.0 beside [::]");
+    }
+}
+
+/// Names of this process's threads.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this process");
+    let name = |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.ok()?.path().join("comm")).ok();
+    tasks.filter_map(name).map(|name| name.trim().to_owned()).collect()
+}
+
+/// What is in the page cache the worker on epoll takes itself; for what is not it has a thread, which ends with it.
+#[test]
+fn only_cold_reads_have_a_thread() {
+    const HELPER: &str = "zerohop-files";
+    let has_helper = || threads().iter().any(|name| name == HELPER);
+    let mut bench = Bench::new(worlds::epoll(options()));
+    let (_, conn) = bench.connection();
+    let warm = std::fs::read(std::env::current_exe().expect("this test")).expect("its bytes");
+    let executable = std::fs::File::open("/proc/self/exe").expect("this test");
+    let executable = Arc::new(ReadFile::new(executable).expect("a regular file"));
+    let whole = |bench: &mut Bench<Real<Epoll>>, file: &Arc<ReadFile>, len| {
+        bench.io().read(ReadToken { conn, tag: 0 }, file, 0, len, Vec::new());
+        bench.until("the answer", |bench| !bench.read.is_empty());
+        bench.read.pop().expect("one").1.expect("bytes")
+    };
+    assert!(whole(&mut bench, &executable, 4096) == warm[..4096]);
+    let without = !has_helper();
+    let cold = bench.world.file(pattern(100_000));
+    assert!(whole(&mut bench, &cold, 100_000) == pattern(100_000));
+    if !without {
+        return eprintln!("skipped, this file system cannot tell what it has in memory, so a thread reads all");
+    }
+    assert!(has_helper(), "the worker has waited for a disk");
+    bench.world.drop_io();
+    let patience = Instant::now() + PATIENCE;
+    while has_helper() {
+        assert!(Instant::now() < patience, "the thread outlives its worker");
+        std::thread::yield_now();
     }
 }
 

@@ -2,11 +2,11 @@
 
 mod support;
 
-use std::{collections::HashMap, io};
+use std::{collections::HashMap, io, sync::Arc};
 
 use support::{options, pattern};
 use zerohop_ring::{
-    Completion, ConnId, Io, ListenerId, Options, RecvEnd,
+    Completion, ConnId, Io, ListenerId, Options, ReadFile, ReadToken, RecvEnd,
     sim::{Fault, FaultCounts, Faults, Net, Operation, Sim, What, WireId, WireState},
 };
 
@@ -14,6 +14,8 @@ use zerohop_ring::{
 #[derive(Default)]
 struct State {
     sending: bool,
+    /// What is to be sent, while it is read back from a file.
+    reading: Option<Vec<u8>>,
     receiving: bool,
     /// The client has finished: close when everything is sent.
     finished: bool,
@@ -23,7 +25,8 @@ struct State {
     later: Vec<u8>,
 }
 
-/// A worker that sends back what comes, pauses while it sends, and closes after the client has finished.
+/// A worker that sends back what comes, pauses while it sends, and closes after the client has finished. What it sends it
+/// reads from a file, and from memory only if that fails.
 struct Echo {
     io: Sim,
     conns: HashMap<ConnId, State>,
@@ -61,6 +64,16 @@ impl Echo {
                     Err(_) => self.close(conn, true),
                 }
             }
+            Completion::Read { token, outcome } => {
+                let kept = self.state(token.conn).reading.take().expect("a read in flight");
+                if let Ok(bytes) = &outcome {
+                    assert_eq!((bytes, token.tag), (&kept, kept.len() as u64));
+                }
+                if !self.state(token.conn).closing {
+                    self.state(token.conn).sending = true;
+                    self.io.send(token.conn, outcome.unwrap_or(kept));
+                }
+            }
             Completion::RecvEnded { conn, end } => {
                 let state = self.state(conn);
                 state.receiving = false;
@@ -94,14 +107,17 @@ impl Echo {
     /// Sends what there is, else receives, else closes.
     fn go_on(&mut self, conn: ConnId) {
         let state = self.conns.get_mut(&conn).expect("an open connection");
-        if state.sending || state.closing {
+        if state.sending || state.reading.is_some() || state.closing {
             return;
         }
         if !state.later.is_empty() {
-            state.sending = true;
             let bytes = std::mem::take(&mut state.later);
+            let len = bytes.len();
+            let file = Arc::new(ReadFile::simulated([b"before".as_slice(), &bytes, b"behind"].concat()));
+            state.reading = Some(bytes);
             self.io.pause_recv(conn);
-            self.io.send(conn, bytes);
+            let token = ReadToken { conn, tag: len as u64 };
+            self.io.read(token, &file, 6, len, Vec::new());
         } else if state.finished {
             self.close(conn, false);
         } else if !state.receiving {

@@ -5,8 +5,12 @@
 
 mod support;
 
-use support::{cases, worlds};
+use support::worlds;
 use zerohop_ring::{Backend, Level, Options, Uring, probe, sim::Faults};
+
+mod cases {
+    pub(crate) use super::support::{cases::*, reads::*};
+}
 
 /// Seeds of the rough simulated runs of each case.
 const SEEDS: u64 = 12;
@@ -86,4 +90,19 @@ table! {
     buffers_begin_at_pages,
     close_in_every_state,
     drop_with_everything_in_flight,
+    read_whole,
+    read_wakes_a_sleeper,
+    read_several,
+    read_past_the_end,
+    read_of_nothing,
+    read_that_fails,
+    read_of_a_foreign_file,
+    read_when_the_file_was_dropped,
+    read_beyond_the_bound,
+    read_given_up_by_close,
+    read_given_up_behind_a_send,
+    read_answered_before_the_close,
+    read_for_the_past,
+    read_beside_traffic,
+    drop_with_reads_in_flight,
 }

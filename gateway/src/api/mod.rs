@@ -126,9 +126,20 @@ pub struct Places {
     pub form: &'static str,
     /// The index in the body of each tool, if not all tools of the body are offered.
     pub tools: Vec<usize>,
+    /// The tools came as `functions`, so the answer tells its call as `function_call`.
+    pub functions: bool,
 }
 
 impl Places {
+    /// Where the choice among the tools stands.
+    #[must_use]
+    pub fn tool_choice(&self) -> &'static str {
+        match self.functions {
+            true => "function_call",
+            false => "tool_choice",
+        }
+    }
+
     /// The path of what an engine refused, with dots.
     #[must_use]
     pub fn path(&self, part: Part, dialect: Dialect) -> Cow<'static, str> {
@@ -139,11 +150,13 @@ impl Places {
             Part::Tool(index) => {
                 let index = self.tools.get(index).copied().unwrap_or(index);
                 match dialect {
+                    Dialect::OpenAi if self.functions => format!("functions.{index}.parameters").into(),
                     Dialect::Anthropic => format!("tools.{index}.input_schema").into(),
                     Dialect::OpenAi => format!("tools.{index}.function.parameters").into(),
                 }
             }
-            Part::ToolChoice => "tool_choice".into(),
+            Part::ToolChoice => self.tool_choice().into(),
+            Part::TemplateArguments => "chat_template_kwargs".into(),
             Part::LogitBias => "logit_bias".into(),
             Part::StopTokens => "stop_token_ids".into(),
             Part::Dimensions => "dimensions".into(),

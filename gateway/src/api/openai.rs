@@ -5,7 +5,9 @@
 //! Invariant: a field is honoured, refused at its path, or one of those that the API lets a server ignore; `null` is the
 //! same as absent, a known name given twice is refused.
 
-use zerohop_engine::{Conversation, Form, Role};
+use std::collections::HashSet;
+
+use zerohop_engine::{Conversation, Form, Role, check_template_argument};
 
 use super::{
     ChatRequest, Dialect, Extras, Scratch, StreamOptions,
@@ -21,12 +23,16 @@ use crate::error::ApiError;
 mod completions;
 mod direct;
 mod form;
+mod functions;
 mod known;
 mod tools;
 
 pub use completions::{CompletionRequest, MAX_ANSWERS, completions};
 pub(super) use known::TOP;
 use known::{Name, PARTS, Part, ROLES, hint};
+
+/// Most arguments for a chat template.
+const MAX_TEMPLATE_ARGUMENTS: usize = 64;
 
 /// Reads the body of `POST /v1/chat/completions`. `strict` refuses unknown fields.
 ///
@@ -96,6 +102,8 @@ struct Walk<'t> {
     stop: Vec<String>,
     seed: Option<u64>,
     wishes: Option<Box<Wishes>>,
+    /// How many calls in the old words earlier answers made.
+    function_calls: u32,
     /// What has become of the wishes.
     extras: Option<Box<Extras>>,
 }
@@ -186,8 +194,6 @@ impl<'t> Walk<'t> {
             Name::Seed => self.seed = Some(seed(field)?),
             Name::Modalities => modalities(field)?,
             Name::Echo => field.only(Neutral::False)?,
-            Name::Functions | Name::FunctionCall => legacy(name, field)?,
-            Name::ChatTemplateKwargs => field.only(Neutral::Empty)?,
             Name::Audio | Name::WebSearchOptions | Name::Moderation | Name::Grammar | Name::PromptLogprobs => {
                 field.only(Neutral::Null)?;
             }
@@ -214,6 +220,9 @@ impl<'t> Walk<'t> {
             Name::TopLogprobs => self.wishes().top_logprobs = Some(wishes::between(field, 0, 20)?),
             Name::Tools => self.tools(field)?,
             Name::ToolChoice => self.tool_choice(field)?,
+            Name::Functions => self.functions(field)?,
+            Name::FunctionCall => self.function_choice(field)?,
+            Name::ChatTemplateKwargs => self.template_arguments(field)?,
             Name::ParallelToolCalls => self.wishes().single = !field.bool()?,
             Name::ResponseFormat => self.response_format(field)?,
             Name::StructuredOutputs => self.structured_outputs(field)?,
@@ -239,6 +248,29 @@ impl<'t> Walk<'t> {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// `chat_template_kwargs`: an extension that open servers share.
+    fn template_arguments(&mut self, field: Field<'_, '_>) -> Result<(), Fault> {
+        let entries = field.object()?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut names = HashSet::new();
+        for (key, _) in entries {
+            let path = field.path.key(key);
+            if let Err(rule) = check_template_argument(key) {
+                return Err(path.breaks(rule));
+            }
+            if !names.insert(key) {
+                return Err(path.is(What::Duplicate));
+            }
+            if names.len() > MAX_TEMPLATE_ARGUMENTS {
+                return Err(field.path.breaks("must have at most 64 entries"));
+            }
+        }
+        self.wishes().template_arguments = Some(field.raw(self.source)?.to_owned());
         Ok(())
     }
 
@@ -274,8 +306,9 @@ impl<'t> Walk<'t> {
 
     fn message(&mut self, field: Field<'_, '_>, prompt: &mut Prompt) -> Result<(), Fault> {
         let entries = field.object()?;
-        let role = role(tag(entries, "role", field.path)?, field.path)?;
+        let (role, is_function) = role(tag(entries, "role", field.path)?, field.path)?;
         let (mut content, mut refusal, mut calls, mut answers) = (None, None, None, None);
+        let mut function_call = None;
         let mut seen = Seen::default();
         for (key, value) in entries {
             let path = field.path.key(key);
@@ -295,19 +328,34 @@ impl<'t> Walk<'t> {
                     seen.once(2, &path)?;
                     calls = entry.map(|entry| self.tool_calls(entry)).transpose()?;
                 }
-                ("tool_call_id", Role::Tool) => {
+                ("tool_call_id", Role::Tool) if !is_function => {
                     seen.once(3, &path)?;
                     answers = entry.map(Field::name).transpose()?;
                 }
-                ("function_call" | "audio", Role::Assistant) => {
+                ("name", Role::Tool) if is_function => {
+                    seen.once(3, &path)?;
+                    answers = entry.map(Field::tool_name).transpose()?;
+                }
+                ("function_call", Role::Assistant) => {
+                    seen.once(4, &path)?;
+                    function_call = entry.map(|entry| self.function_call(entry)).transpose()?;
+                }
+                ("audio", Role::Assistant) => {
                     entry.map_or(Ok(()), |entry| entry.only(Neutral::Null))?;
                 }
                 ("annotations", Role::Assistant) => {}
                 _ => self.ignored.meet(&path, self.strict)?,
             }
         }
-        let calls = calls.unwrap_or_default();
-        if role == Role::Tool {
+        let mut calls = calls.unwrap_or_default();
+        if function_call.is_some() && !calls.is_empty() {
+            let path = field.path.key("function_call");
+            return Err(path.breaks("must not be given together with 'tool_calls'"));
+        }
+        calls.extend(function_call);
+        if is_function {
+            functions::begin_result(answers, field.path, prompt)?;
+        } else if role == Role::Tool {
             let path = field.path.key("tool_call_id");
             let answers = answers.ok_or_else(|| path.is(What::Missing))?;
             if !prompt.begin_result(answers) {
@@ -376,13 +424,12 @@ fn content_missing(content: Option<Value<'_>>, path: &Path<'_>) -> Fault {
     }
 }
 
-fn role(name: &str, message: &Path<'_>) -> Result<Role, Fault> {
-    const NAMES: &[&str] = &["system", "developer", "user", "assistant", "tool"];
+/// Whose message it is, and whether it is the result of a function in the old words.
+fn role(name: &str, message: &Path<'_>) -> Result<(Role, bool), Fault> {
+    const NAMES: &[&str] = &["system", "developer", "user", "assistant", "tool", "function"];
     match ROLES.get(name) {
-        Some(Some(role)) => Ok(role),
-        Some(None) => Err(message
-            .key("role")
-            .breaks("'function' was replaced by 'tool', with 'tool_call_id'")),
+        Some(Some(role)) => Ok((role, false)),
+        Some(None) => Ok((Role::Tool, true)),
         None => Err(message.key("role").is(What::OneOf(NAMES, name.into()))),
     }
 }
@@ -428,15 +475,6 @@ fn seed(field: Field<'_, '_>) -> Result<u64, Fault> {
         #[expect(clippy::cast_possible_truncation, reason = "checked above")]
         Err(_) => Ok((value as i64).cast_unsigned()),
     }
-}
-
-/// What was replaced by tools years ago is refused with the name of what replaced it, unless it asks for nothing.
-fn legacy(name: Name, field: Field<'_, '_>) -> Result<(), Fault> {
-    let (neutral, rule) = match name {
-        Name::Functions => (Neutral::Empty, "was replaced by 'tools'"),
-        _ => (Neutral::Word("none"), "was replaced by 'tool_choice'"),
-    };
-    field.only(neutral).map_err(|_| field.path.breaks(rule))
 }
 
 fn modalities(field: Field<'_, '_>) -> Result<(), Fault> {

@@ -379,7 +379,7 @@ fn messages_that_are_wrong() {
     refuse_messages(
         r#"[{"role":"human","content":"hi"}]"#,
         "messages.0.role",
-        "Invalid value: 'human'. Supported values are: 'system', 'developer', 'user', 'assistant' and 'tool'.",
+        "Invalid value: 'human'. Supported values are: 'system', 'developer', 'user', 'assistant', 'tool' and 'function'.",
     );
     refuse_messages(
         r#"[{"role":"user","content":null}]"#,
@@ -435,7 +435,6 @@ fn what_later_work_brings() {
         ("audio", r#"{"voice":"alloy","format":"mp3"}"#),
         ("web_search_options", "{}"),
         ("moderation", "{}"),
-        ("chat_template_kwargs", r#"{"a":1}"#),
         ("grammar", "\"root ::= a\""),
         ("echo", "true"),
         ("prompt_logprobs", "1"),
@@ -446,16 +445,6 @@ fn what_later_work_brings() {
             &format!("Unsupported parameter: '{name}' is not supported yet."),
         );
     }
-    refuse(
-        r#""functions":[{"name":"f"}]"#,
-        "functions",
-        "Invalid 'functions': was replaced by 'tools'.",
-    );
-    refuse(
-        r#""function_call":"auto""#,
-        "function_call",
-        "Invalid 'function_call': was replaced by 'tool_choice'.",
-    );
     for kind in ["grammar", "structural_tag"] {
         let message = format!("Unsupported value: 'response_format.type' does not support '{kind}' yet.");
         refuse(
@@ -475,18 +464,10 @@ fn what_later_work_brings() {
         "Invalid value: 'smell'. Supported values are: 'text' and 'audio'.",
     );
     refuse_messages(
-        r#"[{"role":"function","name":"f","content":"x"}]"#,
-        "messages.0.role",
-        "Invalid 'messages[0].role': 'function' was replaced by 'tool', with 'tool_call_id'.",
+        r#"[{"role":"assistant","content":null,"audio":{"id":"a"}}]"#,
+        "messages.0.audio",
+        "Unsupported parameter: 'messages[0].audio' is not supported yet.",
     );
-    for (name, value) in [("function_call", r#"{"name":"f"}"#), ("audio", r#"{"id":"a"}"#)] {
-        let messages = format!(r#"[{{"role":"assistant","content":null,"{name}":{value}}}]"#);
-        refuse_messages(
-            &messages,
-            &format!("messages.0.{name}"),
-            &format!("Unsupported parameter: 'messages[0].{name}' is not supported yet."),
-        );
-    }
     for (name, _) in PARTS.entries().filter(|(_, part)| matches!(part, Part::NotYet)) {
         let messages = format!(
             r#"[{{"role":"user","content":[{{"type":"text","text":"a"}},{{"type":"{name}","{name}":{{}}}}]}}]"#
@@ -583,3 +564,6 @@ fn every_name_is_read_or_ignored_on_purpose() {
 
 #[path = "wishes_tests.rs"]
 mod wishes_of_chat;
+
+#[path = "functions_tests.rs"]
+mod functions_of_chat;

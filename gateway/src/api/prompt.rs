@@ -51,6 +51,16 @@ impl Prompt {
         true
     }
 
+    /// The next texts are the result of the last call of the function with this name; `false` if the answer before has none.
+    pub(crate) fn begin_result_of(&mut self, name: &str) -> bool {
+        let caller = self.caller.and_then(|at| self.messages.get(at));
+        let call = caller.and_then(|caller| caller.calls.iter().rfind(|call| call.name == name));
+        match call.map(|call| call.id.clone()) {
+            Some(id) => self.begin_result(&id),
+            None => false,
+        }
+    }
+
     /// Adds text to the message.
     pub(crate) fn text(&mut self, text: &str) {
         if let Some(last) = self.messages.last_mut() {

@@ -24,6 +24,8 @@ const MAX_STOP_TOKENS: usize = 128;
 /// Most texts of which an answer may be one.
 const MAX_CHOICE_TEXTS: usize = 1024;
 
+const UNKNOWN: &str = "is no tool of this request";
+
 /// Which calls are wished for, as the body has it.
 #[derive(Default)]
 pub(crate) enum Choice {
@@ -49,6 +51,11 @@ pub(crate) struct Wishes {
     pub(crate) top_logprobs: Option<u32>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) choice: Choice,
+    /// The same in the words of old.
+    pub(crate) functions: Vec<Tool>,
+    pub(crate) function_choice: Choice,
+    /// Arguments for the chat template: an object, as text.
+    pub(crate) template_arguments: Option<String>,
     /// One answer holds one call at most.
     pub(crate) single: bool,
     /// Forms that were given: the first one's place, and a second one's.
@@ -76,10 +83,11 @@ impl Wishes {
     ) -> Result<Option<Box<Extras>>, Fault> {
         self.agree(max_tokens)?;
         self.extras.logprobs = self.logprobs.then_some(self.top_logprobs.unwrap_or(0));
+        self.take_functions()?;
         let choice = self.choose()?;
         let forced = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
         if forced && self.extras.form != Form::Free {
-            let path = Path::Root.key("tool_choice");
+            let path = Path::Root.key(self.extras.places.tool_choice());
             return Err(path.breaks("must not force a call where the form of the answer is given"));
         }
         if !self.tools.is_empty() {
@@ -89,8 +97,32 @@ impl Wishes {
                 parallel: !self.single,
             };
         }
+        conversation.template_arguments = self.template_arguments.unwrap_or_default();
         let extras = self.extras;
         Ok((extras != Extras::default()).then(|| Box::new(extras)))
+    }
+
+    /// Takes functions for the tools that they are.
+    fn take_functions(&mut self) -> Result<(), Fault> {
+        const BESIDE: &str = "must not be given together with 'functions'";
+        let choice = std::mem::take(&mut self.function_choice);
+        if self.functions.is_empty() {
+            return match choice {
+                Choice::Named(_, path) => Err(Path::Root.key(path).breaks(UNKNOWN)),
+                _ => Ok(()),
+            };
+        }
+        if !self.tools.is_empty() {
+            return Err(Path::Root.key("tools").breaks(BESIDE));
+        }
+        if !matches!(self.choice, Choice::Auto) {
+            return Err(Path::Root.key("tool_choice").breaks(BESIDE));
+        }
+        self.tools = std::mem::take(&mut self.functions);
+        self.choice = choice;
+        self.single = true;
+        self.extras.places.functions = true;
+        Ok(())
     }
 
     /// Wishes about numbers and forms do not contradict each other.
@@ -114,7 +146,6 @@ impl Wishes {
     /// The choice among the tools that there are; those that may not be called are left out.
     fn choose(&mut self) -> Result<ToolChoice, Fault> {
         const NO_TOOLS: &str = "must not force a call where there are no tools";
-        const UNKNOWN: &str = "is no tool of this request";
         let has = |tools: &[Tool], name: &str| tools.iter().any(|tool| tool.name == name);
         match std::mem::take(&mut self.choice) {
             Choice::Auto => Ok(ToolChoice::Auto),

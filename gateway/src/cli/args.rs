@@ -4,6 +4,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use super::cache::CacheCommand;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 const AFTER_HELP: &str = "\
@@ -39,6 +40,9 @@ pub(super) enum Command {
     /// Look at safety rules
     #[command(subcommand)]
     Safety(SafetyCommand),
+    /// Look after the stored answers of a running gateway
+    #[command(subcommand)]
+    Cache(CacheCommand),
 }
 
 #[derive(Debug, ClapArgs)]

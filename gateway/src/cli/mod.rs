@@ -4,6 +4,7 @@
 //! failure of the work itself, 2 is a wrong command line, a wrong configuration or a start that did not succeed.
 
 mod args;
+mod cache;
 mod safety;
 
 #[cfg(test)]
@@ -126,6 +127,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
             inspect(&path, &config.engine, out)
         }
         Command::Safety(SafetyCommand::Check { rules, prompt }) => safety::check(rules, prompt, out),
+        Command::Cache(command) => cache::run(command, out),
         Command::Safety(SafetyCommand::TokenMap { rules, rule }) => safety::token_map(rules, rule.as_deref(), out),
     }
 }

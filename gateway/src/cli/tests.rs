@@ -70,6 +70,19 @@ fn command_lines_are_taken_or_refused() {
         "safety check --prompt x",
         "safety check --model m --rules r.yaml --config a.yaml -p x",
         "safety token-map --rule 1",
+        "cache stat --socket s",
+        "cache stat --json -c a.yaml",
+        "cache purge --key 00",
+        "cache purge --all --yes --socket s",
+        "cache pin --prefix-of a.json",
+        "cache unpin --tenant a",
+        "cache heat --csv --model m",
+        "cache dump",
+        "cache dump --format jsonl --space 00 --no-body",
+        "cache import a.jsonl --api chat --tenant t",
+        "cache import a.jsonl --key-env K",
+        "cache warm a.jsonl",
+        "cache warm a.jsonl --url http://x --concurrency 256 --rate 5 --resume --key-env K --api messages",
     ] {
         check(line, Ok(()));
     }
@@ -82,6 +95,9 @@ fn command_lines_are_taken_or_refused() {
         "run --prompt x --temperature -0.1",
         "run --prompt x --temperature NaN",
         "run --prompt x --seed -1",
+        "cache warm a.jsonl --concurrency 0",
+        "cache warm a.jsonl --rate 0",
+        "cache dump --format csv",
     ] {
         let kind = parse(line).expect_err(line).kind();
         let refused = [
@@ -96,6 +112,18 @@ fn command_lines_are_taken_or_refused() {
     check("config check", Err(ErrorKind::MissingRequiredArgument));
     check("config check a b", Err(ErrorKind::UnknownArgument));
     check("safety check", Err(ErrorKind::MissingRequiredArgument));
+    check("cache purge", Err(ErrorKind::MissingRequiredArgument));
+    check("cache purge --yes", Err(ErrorKind::MissingRequiredArgument));
+    check("cache pin --key 00 --model m", Err(ErrorKind::ArgumentConflict));
+    check("cache dump --tenant t --all", Err(ErrorKind::ArgumentConflict));
+    check(
+        "cache stat --socket s --config a.yaml",
+        Err(ErrorKind::ArgumentConflict),
+    );
+    check(
+        "cache import a.jsonl --tenant t --key-env K",
+        Err(ErrorKind::ArgumentConflict),
+    );
     check("sreve", Err(ErrorKind::InvalidSubcommand));
     check("--help", Err(ErrorKind::DisplayHelp));
     check("--version", Err(ErrorKind::DisplayVersion));

@@ -4,6 +4,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use zerohop_cache::Probation;
+
 use crate::{keep::Keeping, key::Scope};
 
 /// Stored answers.
@@ -13,6 +15,8 @@ pub struct Cache {
     pub store: CacheStore,
     /// Which are kept, and how long they are good.
     pub keeping: Keeping,
+    /// Requests that ask the same at the same time share one generation.
+    pub single_flight: bool,
     /// Who shares them.
     pub scope: Scope,
     /// Part of every key: another number begins anew, the old one finds its entries again. At least 1.
@@ -26,6 +30,8 @@ pub struct CacheStore {
     pub place: CachePlace,
     /// Bound of all entries, in MiB; at least 1.
     pub size_mb: u32,
+    /// Values of files that are kept in memory too, in MiB; beside them are those of the last segment.
+    pub hot_mb: u32,
     /// Give back the room of entries that are gone.
     pub compaction: bool,
     /// Buckets of each model.
@@ -66,6 +72,8 @@ pub struct Heat {
     pub interval: Duration,
     /// Whether that is the whole rule.
     pub half_life: HalfLife,
+    /// Whether answers that are new have to prove themselves.
+    pub probation: Probation,
 }
 
 /// What holds of the rule by which entries cool.

@@ -13,6 +13,7 @@ mod parse;
 mod print;
 mod problem;
 mod raw;
+mod steering;
 mod units;
 
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use cache::{Buckets, Cache, CachePlace, CacheStore, HalfLife, Heat};
 pub use keys::KeyDigest;
 pub use machine::{Machine, Surroundings};
 pub use problem::{Place, Problem, Problems, Where};
+pub use steering::{Blocklist, Steering, SteeringMode, SteeringPolicy, Xdp, XdpMode};
 
 /// A file above this size is no configuration.
 const MAX_FILE: u64 = 1 << 20;
@@ -41,6 +43,8 @@ const MAX_FILE: u64 = 1 << 20;
 pub struct Config {
     /// Where to listen, and the workers.
     pub server: Server,
+    /// Which worker takes a connection, and what is kept out.
+    pub steering: Steering,
     /// Who may ask.
     pub access: Access,
     /// What is served; never empty, and no name occurs twice.
@@ -78,6 +82,8 @@ pub struct Server {
     pub memory: RequestMemory,
     /// Which replies leave without a copy.
     pub zero_copy: ZeroCopy,
+    /// Where the operator's commands come in.
+    pub control: ControlSocket,
 }
 
 /// Which cores have a worker.
@@ -131,6 +137,20 @@ pub struct RequestMemory {
     /// Of how much memory this is an eighth, if the file does not say how much it is to be.
     pub eighth_of: Option<u64>,
 }
+
+/// Where the operator's commands come in: a Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlSocket {
+    /// In the folder of this user's sockets, under the first port that is listened on.
+    Auto,
+    /// Nowhere.
+    Off,
+    /// Here, or no start.
+    Path(PathBuf),
+}
+
+/// Longest path of a Unix socket in bytes: the kernel has 107, of which a name is left that it has while it is made.
+pub(crate) const MAX_SOCKET_PATH: usize = 98;
 
 /// Which replies leave without a copy by the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -396,6 +416,10 @@ impl Config {
     pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
         let (one, two) = (&self.server, &other.server);
         let stores = [self, other].map(|config| config.cache.as_ref().map(|cache| &cache.store));
+        let places = [self, other].map(|config| {
+            let xdp = config.steering.xdp.as_ref();
+            xdp.map(|xdp| (&xdp.interface, xdp.mode))
+        });
         let parts = [
             ("server.listen", one.listen != two.listen),
             ("server.admin", one.admin != two.admin),
@@ -406,6 +430,9 @@ impl Config {
             ),
             ("server.memory", one.memory != two.memory),
             ("server.zero_copy", one.zero_copy != two.zero_copy),
+            ("server.control_socket", one.control != two.control),
+            ("steering.mode", self.steering.mode != other.steering.mode),
+            ("the place of steering.xdp", places[0] != places[1]),
             ("engine", self.engine != other.engine),
             ("the store of cache.*", stores[0] != stores[1]),
             ("memory", self.memory != other.memory),

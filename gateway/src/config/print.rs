@@ -5,9 +5,12 @@
 use serde::Serialize;
 
 use super::{
-    Access, Backend, Buckets, Cache, CachePlace, Config, KeySource, Library, Model, ModelPath, ModelSet, Tenant,
-    Workers,
-    parse::{FORMATS, HALF_LIVES, HUGE_PAGES, LEVELS, POLICIES, PROVIDERS, SCOPES, ZERO_COPY},
+    Access, Backend, Buckets, Cache, CachePlace, Config, ControlSocket, KeySource, Library, Model, ModelPath, ModelSet,
+    Steering, Tenant, Workers,
+    parse::{
+        FORMATS, HALF_LIVES, HUGE_PAGES, LEVELS, MODES, POLICIES, PROBATIONS, PROVIDERS, SCOPES, STEERING_POLICIES,
+        XDP_MODES, ZERO_COPY,
+    },
     units::{show_duration, show_size},
 };
 
@@ -21,6 +24,7 @@ pub(super) fn print(config: &Config) -> String {
 #[derive(Serialize)]
 struct Root {
     server: Server,
+    steering: PrintedSteering,
     models: Vec<PrintedModel>,
     engine: Engine,
     cache: PrintedCache,
@@ -46,7 +50,24 @@ struct Server {
     max_body_bytes: String,
     memory: String,
     zero_copy: &'static str,
+    control_socket: String,
     drain_timeout: String,
+}
+
+#[derive(Serialize)]
+struct PrintedSteering {
+    mode: &'static str,
+    policy: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xdp: Option<PrintedXdp>,
+}
+
+#[derive(Serialize)]
+struct PrintedXdp {
+    interface: String,
+    mode: &'static str,
+    syn_rate: Option<String>,
+    blocklist: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -91,25 +112,29 @@ struct Engine {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum PrintedCache {
-    Off {
-        r#type: &'static str,
-    },
-    On {
-        r#type: &'static str,
-        size_mb: u32,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        index_path: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        data_path: Option<String>,
-        compaction: Compaction,
-        context_hash_version: u32,
-        policy: &'static str,
-        tools: bool,
-        scope: &'static str,
-        ttl: Option<String>,
-        buckets: AutoOr<u32>,
-        heat: PrintedHeat,
-    },
+    Off { r#type: &'static str },
+    On(Box<PrintedStore>),
+}
+
+#[derive(Serialize)]
+struct PrintedStore {
+    r#type: &'static str,
+    size_mb: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot_mb: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_path: Option<String>,
+    compaction: Compaction,
+    context_hash_version: u32,
+    policy: &'static str,
+    tools: bool,
+    single_flight: bool,
+    scope: &'static str,
+    ttl: Option<String>,
+    buckets: AutoOr<u32>,
+    heat: PrintedHeat,
 }
 
 #[derive(Serialize)]
@@ -122,6 +147,7 @@ struct PrintedHeat {
     decay: f32,
     interval: String,
     half_life: &'static str,
+    probation: &'static str,
 }
 
 #[derive(Serialize)]
@@ -182,6 +208,7 @@ impl Root {
         let metrics = &config.metrics;
         Self {
             server: Server::of(config),
+            steering: PrintedSteering::of(&config.steering),
             // The bundled model has no path to write: it is what stands for an empty list.
             models: config.models.iter().filter_map(PrintedModel::of).collect(),
             engine: Engine {
@@ -247,7 +274,27 @@ impl Server {
                 None => show_size(server.memory.bytes),
             },
             zero_copy: word(&ZERO_COPY, server.zero_copy),
+            control_socket: match &server.control {
+                ControlSocket::Auto => "auto".to_owned(),
+                ControlSocket::Off => "off".to_owned(),
+                ControlSocket::Path(path) => path.display().to_string(),
+            },
             drain_timeout: show_duration(server.drain_timeout),
+        }
+    }
+}
+
+impl PrintedSteering {
+    fn of(steering: &Steering) -> Self {
+        Self {
+            mode: word(&MODES, steering.mode),
+            policy: word(&STEERING_POLICIES, steering.policy),
+            xdp: steering.xdp.as_ref().map(|xdp| PrintedXdp {
+                interface: xdp.interface.clone(),
+                mode: word(&XDP_MODES, xdp.mode),
+                syn_rate: xdp.syn_rate.map(|rate| format!("{rate}/s")),
+                blocklist: xdp.blocklist.as_ref().map(|(path, _)| path.display().to_string()),
+            }),
         }
     }
 }
@@ -265,9 +312,10 @@ impl PrintedCache {
         let (index_path, data_path) = paths
             .map(|(index, data)| (index.display().to_string(), data.display().to_string()))
             .unzip();
-        Self::On {
+        Self::On(Box::new(PrintedStore {
             r#type,
             size_mb: store.size_mb,
+            hot_mb: paths.map(|_| store.hot_mb),
             index_path,
             data_path,
             compaction: Compaction {
@@ -276,6 +324,7 @@ impl PrintedCache {
             context_hash_version: cache.hash_version,
             policy: word(&POLICIES, cache.keeping.policy),
             tools: cache.keeping.tools,
+            single_flight: cache.single_flight,
             scope: word(&SCOPES, cache.scope),
             ttl: cache.keeping.ttl.map(show_duration),
             buckets: match store.buckets {
@@ -286,8 +335,9 @@ impl PrintedCache {
                 decay: heat.decay,
                 interval: show_duration(heat.interval),
                 half_life: word(&HALF_LIVES, heat.half_life),
+                probation: word(&PROBATIONS, heat.probation),
             },
-        }
+        }))
     }
 }
 

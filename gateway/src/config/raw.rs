@@ -113,34 +113,34 @@ section! {
         max_body_bytes: Amount,
         memory: Amount,
         zero_copy: String,
+        control_socket: String,
         drain_timeout: Amount,
     }
     later {
-        control_socket: [Now::Word("auto")],
         trusted_proxies: [Now::EmptyList],
         tls: [],
     }
 }
 
 section! {
-    /// Which worker takes a connection: today the kernel's hash, whatever of these three words is written.
-    Steering { xdp: Xdp, }
-    later {
-        mode: [Now::Word("auto"), Now::Word("hash"), Now::Word("off")],
-        policy: [],
+    /// Which worker takes a connection.
+    Steering {
+        mode: String,
+        policy: String,
+        xdp: Xdp,
     }
+    later {}
 }
 
 section! {
     /// The program in front of the network stack.
-    Xdp {}
-    later {
-        interface: [],
-        mode: [],
-        syn_rate: [],
-        blocklist: [],
-        spread: [Now::Is(false)],
+    Xdp {
+        interface: Option<String>,
+        mode: String,
+        syn_rate: Option<Amount>,
+        blocklist: Option<String>,
     }
+    later { spread: [Now::Is(false)], }
 }
 
 section! {
@@ -204,6 +204,7 @@ section! {
     Cache {
         kind(type): String,
         size_mb: i128,
+        hot_mb: i128,
         compression: String,
         index_path: Option<String>,
         data_path: Option<String>,
@@ -212,6 +213,7 @@ section! {
         context_hash_version: i128,
         policy: String,
         tools: bool,
+        single_flight: bool,
         scope: String,
         ttl: Option<Amount>,
         buckets: Amount,
@@ -238,8 +240,9 @@ section! {
         decay: Amount,
         interval: Amount,
         half_life: String,
+        probation: String,
     }
-    later { probation: [Now::Word("off"), Now::Word("auto")], }
+    later {}
 }
 
 section! {

@@ -5,21 +5,24 @@
 
 mod cache;
 mod cell;
+mod control;
 mod labels;
 mod masks;
 mod process;
 mod render;
+mod steering;
 mod text;
 mod vllm;
 
-pub use cache::CacheOutcome;
+pub use cache::{CacheOutcome, FlightPart};
 pub use cell::{Counter, Gauge, Histogram};
+pub use control::ControlMetrics;
 pub use labels::{FinishedReason, Route, dialect_name, error_name};
 pub use process::ProcessGauges;
 pub use render::{CONTENT_TYPE, Common, ModelScrape, Scrape, render};
 
 use crate::{api::Dialect, error::ErrorKind};
-use cache::CACHE_OUTCOMES;
+use cache::{CACHE_OUTCOMES, FLIGHT_PARTS};
 use labels::{CLASSES, DIALECTS, ERRORS, class};
 use zerohop_ring::IoStats;
 
@@ -154,6 +157,11 @@ pub struct WorkerMetrics {
     /// Fields of request bodies that nobody knows and that were ignored.
     pub unknown_fields: Counter,
     cache: [Counter; CACHE_OUTCOMES.len()],
+    /// Stored answers that were read from files, by whether that was done.
+    cache_reads: [Counter; 2],
+    flights: [Counter; FLIGHT_PARTS.len()],
+    /// Generations that went on without their own client.
+    pub orphans: Counter,
     /// Connections accepted.
     pub connections_accepted: Counter,
     /// Connections refused since all places were taken.
@@ -221,6 +229,10 @@ struct IoCounters {
     copied_sends: Counter,
     refused_sends: Counter,
     held_sends: Gauge,
+    file_reads: Counter,
+    file_bytes_read: Counter,
+    file_read_errors: Counter,
+    file_reads_refused: Counter,
 }
 
 impl WorkerMetrics {
@@ -233,6 +245,9 @@ impl WorkerMetrics {
             client_gone: Counter::default(),
             unknown_fields: Counter::default(),
             cache: [const { Counter::new() }; CACHE_OUTCOMES.len()],
+            cache_reads: [const { Counter::new() }; 2],
+            flights: [const { Counter::new() }; FLIGHT_PARTS.len()],
+            orphans: Counter::default(),
             connections_accepted: Counter::default(),
             connections_refused: Counter::default(),
             connections_open: Gauge::default(),
@@ -249,9 +264,25 @@ impl WorkerMetrics {
         self.requests[request_cell(route, dialect, class(status))].increment();
     }
 
+    /// How often the cache of answers was this to a request.
+    #[must_use]
+    pub fn cached_so_far(&self, outcome: CacheOutcome) -> u64 {
+        self.cache[outcome as usize].get()
+    }
+
     /// Counts what the cache of answers was to a request.
     pub fn cached(&self, outcome: CacheOutcome) {
         self.cache[outcome as usize].increment();
+    }
+
+    /// Counts a stored answer that was read from a file, or could not be.
+    pub fn fetched(&self, done: bool) {
+        self.cache_reads[usize::from(done)].increment();
+    }
+
+    /// Counts what a request was to a generation that others can share.
+    pub fn flew(&self, part: FlightPart) {
+        self.flights[part as usize].increment();
     }
 
     /// Counts an error that a client was told of.
@@ -274,6 +305,10 @@ impl WorkerMetrics {
         self.io.copied_sends.mirror(stats.copied_sends);
         self.io.refused_sends.mirror(stats.refused_sends);
         self.io.held_sends.set(stats.held_sends);
+        self.io.file_reads.mirror(stats.file_reads);
+        self.io.file_bytes_read.mirror(stats.file_bytes_read);
+        self.io.file_read_errors.mirror(stats.file_read_errors);
+        self.io.file_reads_refused.mirror(stats.file_reads_refused);
     }
 }
 

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use super::{
-    EngineGauges, FIRST_TOKEN, Histogram, IoCounters, ModelMetrics, PARSE, PER_TOKEN, ProcessGauges, QUEUE, Route,
-    TOTAL, WorkerMetrics, cache,
+    ControlMetrics, EngineGauges, FIRST_TOKEN, Histogram, IoCounters, ModelMetrics, PARSE, PER_TOKEN, ProcessGauges,
+    QUEUE, Route, TOTAL, WorkerMetrics, cache,
     cell::{Counter, Merged},
+    control,
     labels::{CLASSES, DIALECTS, ERRORS, dialect_name, error_name},
-    masks, request_cell,
+    masks, request_cell, steering,
     text::{Kind, Text, Unit},
     vllm,
 };
@@ -47,6 +48,14 @@ pub struct Scrape<'a> {
     pub log_lines_dropped: u64,
     /// Stored answers, if any are kept.
     pub cache: Option<zerohop_cache::Stats>,
+    /// Generations that can be followed.
+    pub flights: usize,
+    /// The control socket, if there is one.
+    pub control: Option<&'a ControlMetrics>,
+    /// What chooses the worker of a connection.
+    pub steering: Option<zerohop_steer::SteeringStats>,
+    /// What keeps packets out, if anything does.
+    pub guard: Option<zerohop_steer::GuardStats>,
 }
 
 /// A model and its engine.
@@ -71,8 +80,10 @@ pub fn render(scrape: &Scrape<'_>, out: &mut Vec<u8>) {
     let mut text = Text::new(out, &common);
     process(&mut text, scrape);
     requests(&mut text, scrape.workers);
-    cache::render(&mut text, scrape.workers, scrape.cache);
+    cache::render(&mut text, scrape.workers, scrape.cache, scrape.flights);
+    control::render(&mut text, scrape.control);
     connections(&mut text, scrape.workers);
+    steering::render(&mut text, scrape.steering.as_ref(), scrape.guard.as_ref());
     rings(&mut text, scrape.workers);
     engines(&mut text, scrape.models);
     answers(&mut text, scrape.models);
@@ -234,7 +245,7 @@ fn connections(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
 
 fn rings(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
     type Row = (&'static str, &'static str, fn(&IoCounters) -> &Counter);
-    const ROWS: [Row; 12] = [
+    const ROWS: [Row; 16] = [
         ("zerohop_received_bytes_total", "Bytes received from clients.", |io| {
             &io.bytes_received
         }),
@@ -284,6 +295,24 @@ fn rings(text: &mut Text<'_>, workers: &[Arc<WorkerMetrics>]) {
             "zerohop_ring_refused_sends_total",
             "Zero-copy sends that the kernel refused and that left plainly.",
             |io| &io.refused_sends,
+        ),
+        (
+            "zerohop_ring_file_reads_total",
+            "Reads of files answered with their bytes.",
+            |io| &io.file_reads,
+        ),
+        ("zerohop_ring_file_read_bytes_total", "Bytes read from files.", |io| {
+            &io.file_bytes_read
+        }),
+        (
+            "zerohop_ring_file_read_errors_total",
+            "Reads of files that failed.",
+            |io| &io.file_read_errors,
+        ),
+        (
+            "zerohop_ring_file_reads_refused_total",
+            "Reads of files beyond those that may be in flight.",
+            |io| &io.file_reads_refused,
         ),
     ];
     for (name, help, cell) in ROWS {

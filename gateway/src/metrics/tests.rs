@@ -165,6 +165,10 @@ fn workers() -> Vec<Arc<WorkerMetrics>> {
             refused_sends: 12,
             held_sends: 13,
             held_bytes: 14,
+            file_reads: 15,
+            file_bytes_read: 16,
+            file_read_errors: 17,
+            file_reads_refused: 18,
         });
     }
     workers
@@ -253,10 +257,28 @@ fn document(region: Option<&str>) -> String {
         memory_limit: 1 << 30,
         log_lines_dropped: 11,
         cache: Some(cache()),
+        flights: 31,
+        control: Some(&control()),
+        steering: Some(steering()),
+        guard: Some(guard()),
     };
     let mut out = Vec::new();
     render(&scrape, &mut out);
     String::from_utf8(out).expect("text")
+}
+
+fn control() -> ControlMetrics {
+    let control = ControlMetrics::new(&["status", "cache.stat"]);
+    control.command(Some("status"), true);
+    control.command(Some("cache.stat"), false);
+    control.command(None, false);
+    for _ in 0..3 {
+        control.came();
+        control.stranger();
+    }
+    control.went();
+    control.full();
+    control
 }
 
 fn cache() -> zerohop_cache::Stats {
@@ -271,6 +293,51 @@ fn cache() -> zerohop_cache::Stats {
         evicted_bucket: 28,
         evicted_size: 29,
         purged: 30,
+        evicted_part: 31,
+        lost: 32,
+        disk_bytes: 33,
+        hot_bytes: 34,
+        parts: 35,
+        segment_bytes_written: 36,
+        part_bytes_written: 37,
+        index_bytes_written: 38,
+        appended_bytes: 39,
+        seals: 40,
+        compactions: 41,
+        commits: 42,
+        disk_errors: 43,
+        probation: 1,
+        promoted: 31,
+        returned: 32,
+        shadow_looks: 100,
+        shadow_hits_with: 25,
+        shadow_hits_without: 20,
+        shadow_lost: 33,
+    }
+}
+
+fn steering() -> zerohop_steer::SteeringStats {
+    let worker = |open, alive| zerohop_steer::WorkerStats {
+        score: 31,
+        chosen: 32,
+        open,
+        alive,
+    };
+    zerohop_steer::SteeringStats {
+        rung: zerohop_steer::Rung::Ebpf,
+        policy: Some(zerohop_steer::Policy::Local),
+        reasons: Vec::new(),
+        workers: vec![worker(true, true), worker(true, false)],
+        outcomes: vec![("home", 33), ("least", 34)],
+    }
+}
+
+fn guard() -> zerohop_steer::GuardStats {
+    zerohop_steer::GuardStats {
+        interface: "eth0".into(),
+        native: true,
+        verdicts: vec![("passed", 35), ("blocked", 36)],
+        prefixes: 37,
     }
 }
 
@@ -344,6 +411,10 @@ fn counted_values_are_shown() {
         (r#"zerohop_ring_copied_sends_total{worker="0""#, 11.0),
         (r#"zerohop_ring_refused_sends_total{worker="0""#, 12.0),
         (r#"zerohop_ring_held_sends{worker="0""#, 13.0),
+        (r#"zerohop_ring_file_reads_total{worker="0""#, 15.0),
+        (r#"zerohop_ring_file_read_bytes_total{worker="0""#, 16.0),
+        (r#"zerohop_ring_file_read_errors_total{worker="0""#, 17.0),
+        (r#"zerohop_ring_file_reads_refused_total{worker="0""#, 18.0),
         (r#"zerohop_memory_held_bytes{worker="1""#, 2000.0),
         (r#"zerohop_memory_refusals_total{worker="1""#, 2.0),
         ("zerohop_memory_limit_bytes{", 1_073_741_824.0),
@@ -446,7 +517,21 @@ fn counted_values_are_shown() {
         (r#"zerohop_build_info{version="0.1.0""#, 1.0),
         ("zerohop_workers{", 2.0),
         ("zerohop_log_lines_dropped_total{", 11.0),
+        (r#"zerohop_steering_mode{mode="ebpf""#, 1.0),
+        (r#"zerohop_steering_mode{mode="hash""#, 0.0),
+        (r#"zerohop_steering_load{worker="1""#, 31.0),
+        (r#"zerohop_steering_chosen_total{worker="0""#, 32.0),
+        (r#"zerohop_steering_open{worker="0""#, 1.0),
+        (r#"zerohop_steering_open{worker="1""#, 0.0),
+        (r#"zerohop_steering_outcomes_total{outcome="least""#, 34.0),
+        (r#"zerohop_xdp_attached{interface="eth0",mode="native""#, 1.0),
+        (r#"zerohop_xdp_blocked_prefixes{"#, 37.0),
+        (r#"zerohop_xdp_packets_total{verdict="blocked""#, 36.0),
         (r#"zerohop_cache_requests_total{result="hit""#, 0.0),
+        (r#"zerohop_cache_requests_total{result="join""#, 0.0),
+        (r#"zerohop_flight_requests_total{part="promoted""#, 0.0),
+        ("zerohop_flight_orphans_total{", 0.0),
+        ("zerohop_flights_open{", 31.0),
         ("zerohop_cache_entries{", 21.0),
         ("zerohop_cache_bytes{", 22.0),
         ("zerohop_cache_pinned{", 23.0),
@@ -457,6 +542,40 @@ fn counted_values_are_shown() {
         (r#"zerohop_cache_removed_total{reason="bucket_full""#, 28.0),
         (r#"zerohop_cache_removed_total{reason="size""#, 29.0),
         (r#"zerohop_cache_removed_total{reason="purged""#, 30.0),
+        (r#"zerohop_cache_removed_total{reason="part""#, 31.0),
+        (r#"zerohop_cache_removed_total{reason="lost""#, 32.0),
+        (r#"zerohop_cache_reads_total{result="ok""#, 0.0),
+        (r#"zerohop_cache_reads_total{result="failed""#, 0.0),
+        ("zerohop_cache_disk_bytes{", 33.0),
+        ("zerohop_cache_hot_bytes{", 34.0),
+        ("zerohop_cache_parts{", 35.0),
+        (r#"zerohop_cache_written_bytes_total{file="segment""#, 36.0),
+        (r#"zerohop_cache_written_bytes_total{file="part""#, 37.0),
+        (r#"zerohop_cache_written_bytes_total{file="index""#, 38.0),
+        ("zerohop_cache_appended_bytes_total{", 39.0),
+        ("zerohop_cache_seals_total{", 40.0),
+        ("zerohop_cache_compactions_total{", 41.0),
+        ("zerohop_cache_commits_total{", 42.0),
+        ("zerohop_cache_disk_errors_total{", 43.0),
+        ("zerohop_cache_probation{", 1.0),
+        (r#"zerohop_cache_proved_total{how="promoted""#, 31.0),
+        (r#"zerohop_cache_proved_total{how="returned""#, 32.0),
+        (r#"zerohop_cache_shadow_hit_ratio{probation="on""#, 0.25),
+        (r#"zerohop_cache_shadow_hit_ratio{probation="off""#, 0.2),
+        ("zerohop_cache_shadow_lost_total{", 33.0),
+        (r#"zerohop_control_requests_total{command="status",result="ok""#, 1.0),
+        (r#"zerohop_control_requests_total{command="status",result="error""#, 0.0),
+        (
+            r#"zerohop_control_requests_total{command="cache.stat",result="error""#,
+            1.0,
+        ),
+        (
+            r#"zerohop_control_requests_total{command="unknown",result="error""#,
+            1.0,
+        ),
+        ("zerohop_control_clients{", 2.0),
+        (r#"zerohop_control_refused_total{reason="user""#, 3.0),
+        (r#"zerohop_control_refused_total{reason="full""#, 1.0),
         ("process_resident_memory_bytes{", 1_099_511_627_776.0),
         ("process_threads{", 9.0),
         ("process_start_time_seconds{", 1_700_000_000.0),

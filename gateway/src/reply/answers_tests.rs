@@ -164,6 +164,46 @@ fn calls_in_openai_streams() {
     assert_eq!(choices, wanted.collect::<Vec<_>>());
 }
 
+/// A request that offered `functions` is answered in their words.
+#[test]
+fn calls_of_functions() {
+    let functions = |stream| {
+        let mut meta = meta(Dialect::OpenAi, stream);
+        meta.places.functions = true;
+        meta
+    };
+    let events = [
+        started(1, 0),
+        call("f"),
+        arguments("{\"a\": "),
+        arguments("1}"),
+        finished(Finish::ToolCalls),
+    ];
+    let (reply, _) = run(functions(None), &events);
+    let whole: Value = serde_json::from_str(&split(&reply, true).1).expect("JSON");
+    let choice = &whole["choices"][0];
+    assert_eq!(
+        choice["message"],
+        serde_json::json!({"role": "assistant", "content": null, "refusal": null, "annotations": [],
+            "function_call": {"name": "f", "arguments": "{\"a\": 1}"}})
+    );
+    assert_eq!(choice["finish_reason"], "function_call");
+    let (reply, _) = run(functions(stream(false)), &events);
+    let (chunks, _) = chunks(&reply);
+    let deltas: Vec<_> = chunks.iter().map(|choice| choice["delta"].clone()).collect();
+    assert_eq!(
+        deltas[1..],
+        [
+            serde_json::json!({"function_call": {"name": "f", "arguments": ""}}),
+            serde_json::json!({"function_call": {"arguments": "{\"a\": "}}),
+            serde_json::json!({"function_call": {"arguments": "1}"}}),
+            serde_json::json!({}),
+        ]
+    );
+    let last = chunks.last().expect("chunks");
+    assert_eq!(last["finish_reason"], "function_call");
+}
+
 fn with_logprobs(piece: &str) -> Event {
     let token = |byte: u8| Logprob {
         token: byte.into(),
@@ -325,6 +365,7 @@ fn refused_parts() {
     let places = || Places {
         form: "response_format.json_schema.schema",
         tools: vec![2, 5],
+        ..Places::default()
     };
     for (dialect, part, path, message) in [
         (

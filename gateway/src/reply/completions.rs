@@ -116,18 +116,11 @@ impl CompletionReply {
 
     #[cold]
     fn fault(&self, event: &Event) -> ApiError {
-        let mut error = self.base.fault(event);
-        if let Event::TooLong { input_tokens, limit } = event {
+        match event {
             // The vendor speaks of messages, which these are not.
-            let context = u64::from(*limit) + 1;
-            error.message = format!(
-                "This model's maximum context length is {context} tokens. However, your prompt has {input_tokens} tokens. \
-                 Please reduce its length."
-            )
-            .into();
-            error.param = Some("prompt".into());
+            &Event::TooLong { input_tokens, limit } => ApiError::text_too_long(input_tokens, limit),
+            event => self.base.fault(event),
         }
-        error
     }
 
     fn start(&mut self, index: usize, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
@@ -195,7 +188,13 @@ impl CompletionReply {
         out: &mut Vec<u8>,
     ) -> Progress {
         let mut chunk = Chunk::open(out, framing);
-        self.chunk(index, Some(reason(finish)), &Lists::default(), &mut chunk, |_| {});
+        self.chunk(
+            index,
+            Some(reason(finish, false)),
+            &Lists::default(),
+            &mut chunk,
+            |_| {},
+        );
         if !whole {
             return Progress::More;
         }
@@ -271,7 +270,7 @@ fn document(meta: &ReplyMeta, answers: &[Answer], usage: Usage, out: &mut Vec<u8
         answer.logprobs.write(meta.logprobs, &mut writer);
         writer
             .raw(r#","finish_reason":"#)
-            .string_or_null(answer.finish.as_ref().map(reason))
+            .string_or_null(answer.finish.as_ref().map(|finish| reason(finish, false)))
             .raw("}");
     }
     Writer(out).raw(r#"],"usage":"#);

@@ -205,6 +205,18 @@ impl Reply {
         self.note = note;
     }
 
+    /// Forgets what an engine told of an answer that is to be made anew; false if some of it has left already.
+    #[must_use]
+    pub fn begin_again(&mut self) -> bool {
+        if !matches!(self.state, State::Waiting | State::Gathering) {
+            return false;
+        }
+        self.state = State::Waiting;
+        self.choices = (0..self.meta.choices).map(|_| Choice::default()).collect();
+        self.usage = None;
+        true
+    }
+
     /// What names the call that began last, of a reply of one answer.
     fn last_call(&self) -> Option<(u64, u64)> {
         let choice = self.choices.last()?;
@@ -390,7 +402,8 @@ impl Reply {
                 if self.chunk_head.is_empty() {
                     self.chunk_head = openai::chunk_head(&self.meta);
                 }
-                openai::Stream::new(&self.chunk_head, options, index).start(&mut chunk);
+                let functions = self.meta.places.functions;
+                openai::Stream::new(&self.chunk_head, options, functions, index).start(&mut chunk);
             }
         }
         Progress::More
@@ -404,7 +417,7 @@ impl Reply {
         framing: StreamFraming,
         out: &mut Vec<u8>,
     ) -> Progress {
-        let options = self.options();
+        let (options, functions) = (self.options(), self.meta.places.functions);
         let choice = &mut self.choices[index];
         let mut chunk = Chunk::open(out, framing);
         match (self.meta.dialect, event) {
@@ -415,15 +428,19 @@ impl Reply {
             }
             (Dialect::OpenAi, Event::Text { text, logprobs, .. }) => {
                 let logprobs = self.meta.logprobs.then_some(&**logprobs);
-                openai::Stream::new(&self.chunk_head, options, index).text(Words::Plain(text), logprobs, &mut chunk);
+                openai::Stream::new(&self.chunk_head, options, functions, index).text(
+                    Words::Plain(text),
+                    logprobs,
+                    &mut chunk,
+                );
                 choice.saying = Saying::Text;
             }
             (Dialect::OpenAi, Event::Call { name }) => {
                 choice.call(name, ids.bits());
-                openai::Stream::new(&self.chunk_head, options, index).call(&choice.calls, &mut chunk);
+                openai::Stream::new(&self.chunk_head, options, functions, index).call(&choice.calls, &mut chunk);
             }
             (Dialect::OpenAi, Event::Arguments { text, .. }) => {
-                openai::Stream::new(&self.chunk_head, options, index).arguments(
+                openai::Stream::new(&self.chunk_head, options, functions, index).arguments(
                     Words::Plain(text),
                     &choice.calls,
                     &mut chunk,
@@ -459,7 +476,8 @@ impl Reply {
                 match self.meta.dialect {
                     Dialect::Anthropic => anthropic::finish(finish, usage, choice, &mut chunk),
                     Dialect::OpenAi => {
-                        let stream = openai::Stream::new(&self.chunk_head, self.options(), index);
+                        let stream =
+                            openai::Stream::new(&self.chunk_head, self.options(), self.meta.places.functions, index);
                         stream.finish(finish, &mut chunk);
                         if whole {
                             stream.end(usage, &mut chunk);

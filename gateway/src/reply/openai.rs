@@ -16,8 +16,10 @@ use crate::{
     json::{self, Writer},
 };
 
-pub(super) fn reason(finish: &Finish) -> &'static str {
+/// `functions`: calls are told in the words of old.
+pub(super) fn reason(finish: &Finish, functions: bool) -> &'static str {
     match finish {
+        Finish::ToolCalls if functions => "function_call",
         Finish::EndOfTurn | Finish::Stop(_) | Finish::StopToken(_) => "stop",
         Finish::ToolCalls => "tool_calls",
         Finish::MaxTokens | Finish::ContextFull => "length",
@@ -61,7 +63,7 @@ pub(super) fn document(meta: &ReplyMeta, choices: &[Choice], usage: Usage, out: 
         if index > 0 {
             out.push(b',');
         }
-        message(index, choice, out);
+        message(index, choice, meta.places.functions, out);
         let mut writer = Writer(out);
         writer.raw(r#","logprobs":"#);
         if meta.logprobs {
@@ -74,7 +76,12 @@ pub(super) fn document(meta: &ReplyMeta, choices: &[Choice], usage: Usage, out: 
         }
         writer
             .raw(r#","finish_reason":"#)
-            .string_or_null(choice.finish.as_ref().map(reason))
+            .string_or_null(
+                choice
+                    .finish
+                    .as_ref()
+                    .map(|finish| reason(finish, meta.places.functions)),
+            )
             .raw("}");
     }
     Writer(out).raw(r#"],"usage":"#);
@@ -83,7 +90,7 @@ pub(super) fn document(meta: &ReplyMeta, choices: &[Choice], usage: Usage, out: 
 }
 
 /// A choice up to and including its message, which has no text where tools are called without a word.
-fn message(index: usize, choice: &Choice, out: &mut Vec<u8>) {
+fn message(index: usize, choice: &Choice, functions: bool, out: &mut Vec<u8>) {
     let mut writer = Writer(out);
     writer
         .raw(r#"{"index":"#)
@@ -95,6 +102,15 @@ fn message(index: usize, choice: &Choice, out: &mut Vec<u8>) {
         writer.raw("\"").raw(&choice.text).raw("\"");
     }
     writer.raw(r#","refusal":null,"annotations":[]"#);
+    if functions {
+        // There is one at most.
+        if let Some(call) = choice.calls.first() {
+            writer.raw(r#","function_call":"#);
+            write_function(call, &call.arguments, &mut writer);
+        }
+        writer.raw("}");
+        return;
+    }
     for (index, call) in choice.calls.iter().enumerate() {
         writer.raw(if index == 0 { r#","tool_calls":["# } else { "," }).raw("{");
         write_call(call, &call.arguments, &mut writer);
@@ -107,8 +123,14 @@ fn message(index: usize, choice: &Choice, out: &mut Vec<u8>) {
 fn write_call(call: &Called, arguments: &str, writer: &mut Writer<'_>) {
     writer.raw(r#""id":"#);
     write_id(call.id, writer, "call_");
+    writer.raw(r#","type":"function","function":"#);
+    write_function(call, arguments, writer);
+}
+
+/// The name of what is called, with these arguments.
+fn write_function(call: &Called, arguments: &str, writer: &mut Writer<'_>) {
     writer
-        .raw(r#","type":"function","function":{"name":"#)
+        .raw(r#"{"name":"#)
         .string(&call.name)
         .raw(r#","arguments":"#)
         .string(arguments)
@@ -127,11 +149,18 @@ pub(super) struct Stream<'a> {
     head: &'a [u8],
     options: StreamOptions,
     index: usize,
+    /// Calls are told in the words of old.
+    functions: bool,
 }
 
 impl<'a> Stream<'a> {
-    pub(super) fn new(head: &'a [u8], options: StreamOptions, index: usize) -> Self {
-        Self { head, options, index }
+    pub(super) fn new(head: &'a [u8], options: StreamOptions, functions: bool, index: usize) -> Self {
+        Self {
+            head,
+            options,
+            index,
+            functions,
+        }
     }
 
     /// One chunk: its only choice has this delta, written by `fill`, and this reason.
@@ -185,6 +214,11 @@ impl<'a> Stream<'a> {
         if let Some((call, before)) = calls.split_last() {
             self.chunk(None, None, chunk, |out| {
                 let mut writer = Writer(out);
+                if self.functions {
+                    writer.raw(r#""function_call":"#);
+                    write_function(call, "", &mut writer);
+                    return;
+                }
                 writer
                     .raw(r#""tool_calls":[{"index":"#)
                     .number(before.len() as u64)
@@ -198,7 +232,15 @@ impl<'a> Stream<'a> {
     /// More of the arguments of the last one of these calls.
     pub(super) fn arguments(&self, text: Words<'_>, calls: &[Called], chunk: &mut Chunk<'_>) {
         self.chunk(None, None, chunk, |out| {
-            Writer(out)
+            let mut writer = Writer(out);
+            if self.functions {
+                writer
+                    .raw(r#""function_call":{"arguments":""#)
+                    .with(|out| text.write(out))
+                    .raw(r#""}"#);
+                return;
+            }
+            writer
                 .raw(r#""tool_calls":[{"index":"#)
                 .number(calls.len().saturating_sub(1) as u64)
                 .raw(r#","function":{"arguments":""#)
@@ -209,7 +251,7 @@ impl<'a> Stream<'a> {
 
     /// The chunk behind the last text or call of the answer.
     pub(super) fn finish(&self, finish: &Finish, chunk: &mut Chunk<'_>) {
-        self.chunk(Some(reason(finish)), None, chunk, |_| {});
+        self.chunk(Some(reason(finish, self.functions)), None, chunk, |_| {});
     }
 
     /// What is behind the last answer.

@@ -21,11 +21,13 @@
 
 mod read;
 mod record;
+mod recorded;
 mod render;
 
 pub use self::{
     read::{Damaged, Stored},
     record::Recorder,
+    recorded::{Named, Recorded},
     render::{Shape, hit},
 };
 

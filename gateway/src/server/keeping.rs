@@ -2,29 +2,67 @@
 //!
 //! It answers nothing. Invariant: a reload changes which answers are kept and found, never where they lie.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
-use zerohop_cache::{Cache, Limits, Options, heat::Decay};
+use zerohop_cache::{Cache, Limits, Notes, OnDisk, Options, heat::Decay, segment::log::Durability};
 
 use super::{StartError, secret};
 use crate::{
-    config::{self, Buckets, CachePlace, HalfLife},
+    config::{self, Buckets, CachePlace, CacheStore, HalfLife},
+    key::Secret,
+    log::Log,
     snapshot::{Kept, ServedModel},
 };
 
 /// An answer of usual size with all that it costs, in bytes: from it follows how many buckets a bound asks for.
 const USUAL: u64 = 2048;
 
-/// Opens what the configuration asks for; `None` where answers are not kept.
+/// Opens what the configuration asks for, with what its name spaces are derived with. `None` where answers are not kept: the
+/// configuration says so, or the files cannot be used, which the log tells; the gateway serves without them then.
 ///
 /// # Errors
-/// If it cannot be had.
-pub(super) fn open(wanted: Option<&config::Cache>) -> Result<Option<Arc<Cache>>, StartError> {
-    let Some(wanted) = wanted else { return Ok(None) };
-    let store = &wanted.store;
+/// If the kernel gives no random bytes, or no thread.
+pub(super) fn open(wanted: Option<&config::Cache>, log: &Log) -> Result<(Option<Arc<Cache>>, Secret), StartError> {
+    let fresh = secret()?;
+    let Some(wanted) = wanted else {
+        return Ok((None, Secret::new(fresh)));
+    };
+    let options = options(&wanted.store)?;
+    match &wanted.store.place {
+        CachePlace::Memory => {
+            let cache = Cache::in_memory(options);
+            let cache = cache.map_err(|error| StartError::new(format!("cannot start the cache's writer: {error}")))?;
+            Ok((Some(Arc::new(cache)), Secret::new(fresh)))
+        }
+        CachePlace::Ssd { index, data } => {
+            let home = index.parent().unwrap_or(Path::new("/"));
+            let to = log.clone();
+            let notes = Notes::to(move |note| {
+                if note.is_fault() {
+                    to.warn(format_args!("cache: {note}"));
+                } else {
+                    to.info(format_args!("cache: {note}"));
+                }
+            });
+            let opened = on_disk(options, &wanted.store, (home, data), notes).and_then(|cache| {
+                let secret = Secret::of_folder(home, fresh).map_err(|error| error.to_string())?;
+                Ok((cache, secret))
+            });
+            match opened {
+                Ok((cache, secret)) => Ok((Some(Arc::new(cache)), secret)),
+                Err(why) => {
+                    log.warn(format_args!("answers are not kept: {why}"));
+                    Ok((None, Secret::new(fresh)))
+                }
+            }
+        }
+    }
+}
+
+fn options(store: &CacheStore) -> Result<Options, StartError> {
     let bytes = u64::from(store.size_mb) << 20;
     let ticks = u32::try_from(store.heat.interval.as_millis() / 10).unwrap_or(u32::MAX);
-    let options = Options {
+    Ok(Options {
         limits: Limits {
             bytes,
             buckets: buckets(store.buckets, bytes),
@@ -33,24 +71,45 @@ pub(super) fn open(wanted: Option<&config::Cache>) -> Result<Option<Arc<Cache>>,
             HalfLife::Adaptive => Decay::adaptive(store.heat.decay, ticks),
             HalfLife::Literal => Decay::literal(store.heat.decay, ticks),
         },
+        probation: store.heat.probation,
         seed: u64::from_le_bytes(*secret()?.first_chunk().unwrap_or(&[0; 8])),
+    })
+}
+
+/// Opens the files of a cache that no gateway has open, for a command that is told the notes; `None` for one that has none.
+///
+/// # Errors
+/// Why not, in a line.
+pub(crate) fn files(wanted: &config::Cache, notes: Notes) -> Result<Option<Cache>, String> {
+    let CachePlace::Ssd { index, data } = &wanted.store.place else {
+        return Ok(None);
     };
-    let cache = match &store.place {
-        CachePlace::Memory => Cache::in_memory(options),
-        CachePlace::Ssd { .. } => {
-            return Err(StartError::new(
-                "cache.type: ssd is not supported yet: answers are kept in memory only; set it to memory, or off",
-            ));
-        }
+    let home = index.parent().unwrap_or(Path::new("/"));
+    if !index.is_file() && !data.is_dir() {
+        return Err(format!("there is no cache in {}", home.display()));
+    }
+    let options = options(&wanted.store).map_err(|error| error.to_string())?;
+    on_disk(options, &wanted.store, (home, data), notes).map(Some)
+}
+
+/// Opens a cache in these two folders.
+fn on_disk(options: Options, store: &CacheStore, (home, data): (&Path, &Path), notes: Notes) -> Result<Cache, String> {
+    let place = OnDisk {
+        home: home.to_owned(),
+        data: data.to_owned(),
+        hot_bytes: u64::from(store.hot_mb) << 20,
+        compaction: store.compaction,
+        durability: Durability::Batch,
+        notes,
     };
-    let cache = cache.map_err(|error| StartError::new(format!("cannot start the cache's writer: {error}")))?;
-    Ok(Some(Arc::new(cache)))
+    Cache::on_disk(options, place).map_err(|error| format!("cache in {}: {error}", home.display()))
 }
 
 /// What a snapshot with these models says.
 pub(super) fn kept(cache: &Cache, wanted: &config::Cache, models: &[Arc<ServedModel>]) -> Kept {
     Kept {
         keeping: wanted.keeping,
+        single_flight: wanted.single_flight,
         numbers: models.iter().map(|model| cache.model(&model.id)).collect(),
     }
 }

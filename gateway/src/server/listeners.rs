@@ -1,14 +1,20 @@
-//! Binds what the configuration says: for every worker its own socket on every address.
+//! Binds what the configuration says: for every worker its own socket on every address, and lets them be steered.
 //!
-//! Accepts nothing. Invariant: an address that some other process serves is an error, though `SO_REUSEPORT` would let two
-//! processes of one user share it in silence.
+//! Where that is not wanted or not possible, all workers share one socket. Accepts nothing. Invariant: an address that
+//! some other process serves is an error, though `SO_REUSEPORT` would let two processes of one user share it in silence.
 
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    os::fd::AsFd,
 };
 
-use crate::{config::Server, worker::Surface};
+use zerohop_steer::{Group, Seat, Steering, Wanted};
+
+use crate::{
+    config::{Config, SteeringMode},
+    worker::Surface,
+};
 
 use super::StartError;
 
@@ -27,13 +33,42 @@ pub(super) struct Bound {
     pub(super) workers: Vec<Sockets>,
     /// Where requests are served; ports that were 0 are the chosen ones.
     pub(super) addresses: Vec<SocketAddr>,
+    /// Where it listens at all, in the order of each worker's sockets.
+    pub(super) doors: Vec<SocketAddr>,
+    /// What chooses the worker of a connection.
+    pub(super) steering: Steering,
 }
 
-/// Binds every address once for each of `workers` workers.
+impl Bound {
+    /// What each worker is given: its sockets, and its side of steering if it has one.
+    pub(super) fn seats(&mut self) -> Vec<(Sockets, Option<Seat>)> {
+        let workers = std::mem::take(&mut self.workers).into_iter().enumerate();
+        workers
+            .map(|(index, sockets)| (sockets, self.steering.seat(index)))
+            .collect()
+    }
+}
+
+/// Binds every address for workers on these cores.
 ///
 /// # Errors
 /// With the address, and with what to do about it.
-pub(super) fn bind(server: &Server, workers: usize) -> Result<Bound, StartError> {
+pub(super) fn bind(config: &Config, cores: &[usize]) -> Result<Bound, StartError> {
+    if config.steering.mode == SteeringMode::Off {
+        return bind_as(config, cores, Some("the configuration says so".into())).map_err(Refused::told);
+    }
+    match bind_as(config, cores, None) {
+        Err(Refused::Sharing(error)) => {
+            bind_as(config, cores, Some(format!("sockets cannot share an address: {error}")))
+        }
+        bound => bound,
+    }
+    .map_err(Refused::told)
+}
+
+/// Binds a socket for each worker or, if there is a reason not to, one for all.
+fn bind_as(config: &Config, cores: &[usize], single: Option<String>) -> Result<Bound, Refused> {
+    let server = &config.server;
     let api = if server.admin.is_some() {
         Surface::Api
     } else {
@@ -43,30 +78,94 @@ pub(super) fn bind(server: &Server, workers: usize) -> Result<Bound, StartError>
     let wanted: Vec<_> = wanted
         .chain(server.admin.map(|address| (address, Surface::Admin)))
         .collect();
-    let mut bound = Bound {
-        workers: (0..workers)
-            .map(|_| Sockets {
-                listeners: Vec::new(),
-                surfaces: Vec::new(),
-            })
-            .collect(),
-        addresses: Vec::new(),
+    let empty = || Sockets {
+        listeners: Vec::new(),
+        surfaces: Vec::new(),
     };
+    let mut workers: Vec<Sockets> = cores.iter().map(|_| empty()).collect();
+    let (mut addresses, mut doors) = (Vec::new(), Vec::new());
     for (mut address, surface) in wanted {
         if address.port() != 0 {
-            is_free(address).map_err(|error| refused(address, &error))?;
+            is_free(address).map_err(|error| Refused::Address(address, error))?;
         }
-        for worker in &mut bound.workers {
-            let listener = zerohop_ring::listen(address, true, BACKLOG).map_err(|error| refused(address, &error))?;
-            address = listener.local_addr().map_err(|error| refused(address, &error))?;
+        let listeners = listeners(&mut address, cores.len(), single.is_some())?;
+        for (worker, listener) in workers.iter_mut().zip(listeners) {
             worker.listeners.push(listener);
             worker.surfaces.push(surface);
         }
         if surface != Surface::Admin {
-            bound.addresses.push(address);
+            addresses.push(address);
+        }
+        doors.push(address);
+    }
+    let steering = match single {
+        Some(why) => Steering::single(why),
+        None => steer(config, cores, &doors, &workers),
+    };
+    Ok(Bound {
+        workers,
+        addresses,
+        doors,
+        steering,
+    })
+}
+
+/// A listener for each worker: of its own, or the same one. A port that was 0 becomes the chosen one.
+fn listeners(address: &mut SocketAddr, workers: usize, single: bool) -> Result<Vec<TcpListener>, Refused> {
+    let mut made: Vec<TcpListener> = Vec::new();
+    for _ in 0..workers {
+        let listener = match made.first() {
+            Some(first) if single => first.try_clone(),
+            _ => zerohop_ring::listen(*address, !single, BACKLOG),
+        };
+        let listener = listener.map_err(|error| Refused::of(*address, error, !single))?;
+        *address = listener
+            .local_addr()
+            .map_err(|error| Refused::Address(*address, error))?;
+        made.push(listener);
+    }
+    Ok(made)
+}
+
+fn steer(config: &Config, cores: &[usize], doors: &[SocketAddr], workers: &[Sockets]) -> Steering {
+    let groups: Vec<Group<'_>> = doors
+        .iter()
+        .enumerate()
+        .map(|(at, address)| Group {
+            address: *address,
+            sockets: workers.iter().map(|worker| worker.listeners[at].as_fd()).collect(),
+        })
+        .collect();
+    let wanted = Wanted {
+        mode: config.steering.mode,
+        policy: config.steering.policy,
+    };
+    Steering::attach(zerohop_steer::STEER, wanted, cores, &groups)
+}
+
+/// Why nobody listens.
+enum Refused {
+    /// This address cannot be had.
+    Address(SocketAddr, io::Error),
+    /// No address can be had by more than one socket.
+    Sharing(io::Error),
+}
+
+impl Refused {
+    fn of(address: SocketAddr, error: io::Error, sharing: bool) -> Self {
+        if sharing && zerohop_ring::is_unknown_option(&error) {
+            Self::Sharing(error)
+        } else {
+            Self::Address(address, error)
         }
     }
-    Ok(bound)
+
+    fn told(self) -> StartError {
+        match self {
+            Self::Address(address, error) => refused(address, &error),
+            Self::Sharing(error) => StartError::new(format!("sockets cannot share an address: {error}")),
+        }
+    }
 }
 
 /// Binds without sharing, and lets go.

@@ -4,9 +4,11 @@
 //! request's path. Invariant: whatever fails before the first request is served is a [`StartError`] of one line, and
 //! nothing that was started is left running.
 
+pub(crate) mod control;
 mod fleet;
-mod keeping;
+pub(crate) mod keeping;
 mod listeners;
+mod network;
 mod run;
 mod signals;
 mod threads;
@@ -15,7 +17,6 @@ use std::{
     fmt,
     io::Write,
     net::SocketAddr,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -31,17 +32,19 @@ pub(crate) use self::fleet::runtime;
 pub(crate) use self::run::load;
 pub use self::run::run;
 use self::{
+    control::{Control, Site, Socket},
     fleet::Fleet,
+    network::Network,
     signals::{Signal, signals},
     threads::{Ended, Workers},
 };
 use crate::{
     caller::Callers,
     cli::{IoChoice, ServeOptions},
-    config::{self, Access, CachePlace, Config, LogFormat, Machine},
+    config::{self, Access, Config, ControlSocket, LogFormat, Machine},
     key::{Scope, Secret, Spaces},
     log::{Format, Log, system_clock},
-    metrics::{Common, ProcessGauges},
+    metrics::{Common, ControlMetrics, ProcessGauges},
     resolve::Resolver,
     snapshot::{ServedModel, Snapshot},
     worker::{Command, Phase, Shared},
@@ -95,9 +98,9 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
     log.info(format_args!("sockets by {choice}"));
     log.info(format_args!("{}", memory_line(&config)));
     let cores = threads::cores(&config)?;
-    let bound = listeners::bind(&config.server, cores.len())?;
-    let cache = keeping::open(config.cache.as_ref())?;
-    let cache_secret = cache_secret(config.cache.as_ref())?;
+    let mut bound = listeners::bind(&config, &cores)?;
+    let socket = control_socket(&config, &bound.addresses, &log)?;
+    let (cache, cache_secret) = keeping::open(config.cache.as_ref(), &log)?;
     let loading = Arc::new(AtomicBool::new(true));
     let signals = signals(&loading).map_err(|error| StartError::new(format!("cannot handle signals: {error}")))?;
     let addresses = bound.addresses.clone();
@@ -112,14 +115,41 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
         &cache_secret,
     )?;
     let shared = Shared::new(&config, cores.len(), labels(&config), nothing);
-    let shared = Arc::new(shared.with_cache(cache.clone()));
-    let workers = Workers::start(&choice, &cores, bound, &config, &shared, &log)?;
+    let control_metrics = Arc::new(ControlMetrics::new(&control::names()));
+    let counted = socket.as_ref().map(|_| Arc::clone(&control_metrics));
+    let seats = bound.seats();
+    let network = Network::new(bound.steering, &config.steering, &bound.doors, &log);
+    let shared = shared.with_cache(cache.clone()).with_control(counted);
+    let shared = Arc::new(shared.with_network(network.shown()));
+    let site = Site {
+        shared: Arc::clone(&shared),
+        cache: cache.clone(),
+        cache_bytes: config
+            .cache
+            .as_ref()
+            .map_or(0, |cache| u64::from(cache.store.size_mb) << 20),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+        log: log.clone(),
+        metrics: control_metrics,
+        started: Instant::now(),
+    };
+    let workers = Workers::start(&choice, &cores, seats, &config, &shared, &log)?;
     if let Some(bytes) = ProcessGauges::read().resident_bytes {
         log.info(format_args!(
             "workers run, {:.1} MB resident before the models",
             bytes as f64 / 1e6
         ));
     }
+    // Its end is that of the server: what it holds of the cache is let go before the cache closes.
+    let control = socket.map(|socket| Control::start(socket, site)).transpose();
+    let control = control.map_err(|error| StartError::new(format!("cannot start the control thread: {error}")));
+    let control = match control {
+        Ok(control) => control,
+        Err(error) => {
+            workers.stop();
+            return Err(error);
+        }
+    };
     let fleet = match Fleet::load(&config, &workers, &log) {
         Ok(fleet) => fleet,
         Err(error) => {
@@ -135,11 +165,13 @@ fn serve_with(config: Config, options: ServeOptions, log: Log) -> Result<(), Sta
         addresses,
         shared,
         workers,
+        network,
         fleet,
         log,
         cache,
         cache_secret,
         epoch: 0,
+        _control: control,
     };
     server.publish()?;
     server.shared.set_phase(Phase::Ready);
@@ -198,17 +230,24 @@ fn labels(config: &Config) -> Common {
     }
 }
 
-/// What the name spaces of stored answers are derived with: that of the cache's folder, or a new one where answers end with
-/// this process.
-fn cache_secret(cache: Option<&config::Cache>) -> Result<Secret, StartError> {
-    let fresh = secret()?;
-    let Some(CachePlace::Ssd { index, .. }) = cache.map(|cache| &cache.store.place) else {
-        return Ok(Secret::new(fresh));
-    };
-    let folder = index.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder)
-        .map_err(|error| StartError::new(format!("cache: {}: {error}", folder.display())))?;
-    Secret::of_folder(folder, fresh).map_err(|error| StartError::new(format!("cache: {error}")))
+/// The socket for the operator's commands; where `auto` finds no place for it, the log says so.
+fn control_socket(config: &Config, addresses: &[SocketAddr], log: &Log) -> Result<Option<Socket>, StartError> {
+    let port = addresses.first().map_or(0, SocketAddr::port);
+    let path = control::path(&config.server.control, port);
+    let bound = path
+        .map_err(StartError::new)
+        .and_then(|path| path.map(|path| control::bind(&path)).transpose());
+    match bound {
+        Ok(Some(socket)) => {
+            log.info(format_args!("control socket {}", socket.path().display()));
+            Ok(Some(socket))
+        }
+        Err(why) if config.server.control == ControlSocket::Auto => {
+            log.warn(format_args!("no control socket: {why}"));
+            Ok(None)
+        }
+        bound => bound,
+    }
 }
 
 /// 32 random bytes from the kernel: the one place where chance enters the process.
@@ -260,6 +299,7 @@ struct Server {
     addresses: Vec<SocketAddr>,
     shared: Arc<Shared>,
     workers: Workers,
+    network: Network,
     fleet: Fleet,
     log: Log,
     /// Where answers are kept, if they are.
@@ -267,6 +307,8 @@ struct Server {
     /// Of this process: a reload does not change it.
     cache_secret: Secret,
     epoch: u64,
+    /// Serves until the server is dropped.
+    _control: Option<Control>,
 }
 
 impl Server {
@@ -351,6 +393,7 @@ impl Server {
                 }
                 default(HOUSEKEEPING) => {
                     self.fleet.retire();
+                    self.network.look(&self.workers, &self.log);
                     if heap.look(self.shared.memory_taken()) {
                         zerohop_ring::trim_heap();
                     }
@@ -397,6 +440,7 @@ impl Server {
         }
         self.fleet.change(&config, &self.workers, &self.log)?;
         self.log.set_level(config.logging.level);
+        self.network.change(&config.steering, &self.log);
         self.config = config;
         self.publish()
     }

@@ -8,11 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use zerohop_engine::{Mailbox, mailbox};
 use zerohop_ring::{AnyIo, Arena, ArenaOptions, Choice, Io, Options, Wake};
 
-use super::{
-    StartError,
-    listeners::{Bound, Sockets},
-    secret,
-};
+use super::{StartError, listeners::Sockets, secret};
 use crate::{
     clock::Clock,
     config::{Backend, Config, Workers as Wanted, ZeroCopy},
@@ -92,7 +88,7 @@ impl Workers {
     pub(super) fn start(
         choice: &Choice,
         cores: &[usize],
-        bound: Bound,
+        seats: Vec<(Sockets, Option<zerohop_steer::Seat>)>,
         config: &Config,
         shared: &Arc<Shared>,
         log: &Log,
@@ -103,12 +99,13 @@ impl Workers {
             ended,
         };
         let arena = arena(config)?;
-        for (index, (sockets, core)) in bound.workers.into_iter().zip(cores).enumerate() {
+        for (index, ((sockets, steered), core)) in seats.into_iter().zip(cores).enumerate() {
             let seat = Seat {
                 index,
                 core: *core,
                 choice: choice.clone(),
                 sockets,
+                steered,
                 max_connections: slots(config.server.connections.max),
                 zero_copy: match config.server.zero_copy {
                     ZeroCopy::Auto => zerohop_ring::ZeroCopy::DEFAULT,
@@ -197,6 +194,7 @@ struct Seat {
     core: usize,
     choice: Choice,
     sockets: Sockets,
+    steered: Option<zerohop_steer::Seat>,
     max_connections: u32,
     zero_copy: zerohop_ring::ZeroCopy,
     arena: Option<Arena>,
@@ -249,6 +247,7 @@ impl Seat {
             }
         };
         let local = Local::new(self.index, self.shared, self.log, Clock::system(), self.seed);
+        let local = local.steered_by(self.steered);
         Some(match io {
             AnyIo::Uring(io) => life(io, self.sockets.surfaces, commands, local, made),
             AnyIo::Epoll(io) => life(io, self.sockets.surfaces, commands, local, made),

@@ -9,12 +9,14 @@ mod stored;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use zerohop_engine::{Form, Job, JobKind, Rejected};
+use zerohop_cache::Key;
+use zerohop_engine::{Form, JobKind, Rejected};
 use zerohop_ring::ConnId;
 
-use self::stored::{Asked, Stored, circumstances};
+use self::stored::{Anew, Asked, Share, Stored, circumstances};
 use super::{
-    answering::{Answering, Pending, Told, generate, kinds},
+    answering::{Answering, Following, Pending, Told, generate, kinds},
+    fetching::{Fetched, Fetching, Wanted},
     kept::Keeper,
     local::{Local, Phase},
     record::{Generation, Record},
@@ -25,6 +27,7 @@ use crate::{
     api::{self, Asks, ChatRequest, Dialect, Ignored, Places, Scratch},
     caller::{Caller, Credentials},
     error::{ApiError, ErrorKind},
+    flight::Said,
     http::{CacheControl, Field, Head, Method, PreparedFields, Version, write},
     metrics,
     reply::{
@@ -74,6 +77,8 @@ pub(crate) enum Outcome {
     },
     /// An engine makes the answer.
     Waiting(Box<Answering>),
+    /// A stored answer is to be read.
+    Fetching(Box<Fetching>),
 }
 
 impl Call {
@@ -113,14 +118,35 @@ impl Call {
     }
 
     /// Answers, or hands the request to an engine under tickets of the connection `conn`.
-    pub(crate) fn answer(self, body: &[u8], conn: ConnId, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
+    pub(crate) fn answer(mut self, body: &[u8], conn: ConnId, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
+        self.record.bytes_in += body.len() as u64;
+        self.go(None, body, conn, out, local)
+    }
+
+    /// Goes on with a request whose stored answer was read, or could not be.
+    pub(super) fn resume(
+        self,
+        fetched: Option<(Key, Fetched)>,
+        body: &[u8],
+        conn: ConnId,
+        out: &mut Vec<u8>,
+        local: &mut Local,
+    ) -> Outcome {
+        local.metrics().fetched(fetched.is_some());
+        if let (Some((key, Fetched::Value(place, value))), Some(answers)) = (&fetched, local.answers()) {
+            answers.warm(*key, *place, value);
+        }
+        let fetched = fetched.map_or(Fetched::Failed, |(_, fetched)| fetched);
+        self.go(Some(fetched), body, conn, out, local)
+    }
+
+    fn go(self, fetched: Option<Fetched>, body: &[u8], conn: ConnId, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
         let Self {
             operation,
             connection,
             dialect,
-            mut record,
+            record,
         } = self;
-        record.bytes_in += body.len() as u64;
         let request = Request {
             connection,
             dialect,
@@ -136,7 +162,20 @@ impl Call {
             Ok(Operation::Metrics) => request.metrics(out, local),
             Ok(Operation::Models(by, dialect, query)) => request.models(&by, dialect, &query, out, local),
             Ok(Operation::Model(by, dialect, id)) => request.model(&by, dialect, &id, out, local),
-            Ok(Operation::Chat(dialect, by, said)) => request.chat((dialect, said), &by, body, conn, out, local),
+            Ok(Operation::Chat(dialect, by, said)) => {
+                match request.chat((dialect, said), &by, (body, fetched), conn, out, local) {
+                    Chatted::Done(outcome) => outcome,
+                    Chatted::Elsewhere(request, wanted) => {
+                        let call = Self {
+                            operation: Ok(Operation::Chat(dialect, by, said)),
+                            connection,
+                            dialect,
+                            record: request.record,
+                        };
+                        Outcome::Fetching(Box::new(Fetching::new(call, body, wanted)))
+                    }
+                }
+            }
             Ok(Operation::Count(by)) => request.count(&by, body, conn, out, local),
             Ok(Operation::Completions(by)) => request.completions(&by, body, conn, out, local),
             Ok(Operation::Embed(by)) => request.embeddings(&by, body, conn, out, local),
@@ -249,6 +288,13 @@ enum Fixed {
     Ready,
 }
 
+/// What became of a prompt.
+enum Chatted {
+    Done(Outcome),
+    /// Its stored answer is to be read first.
+    Elsewhere(Box<Request>, Wanted),
+}
+
 /// A complete request on its way through the stages.
 struct Request {
     connection: Connection,
@@ -315,16 +361,16 @@ impl Request {
         mut self,
         (dialect, said): (Dialect, CacheControl),
         by: &Admitted,
-        body: &[u8],
+        (body, fetched): (&[u8], Option<Fetched>),
         conn: ConnId,
         out: &mut Vec<u8>,
         local: &mut Local,
-    ) -> Outcome {
+    ) -> Chatted {
         let circumstances = circumstances(by, dialect, said);
         if let Some(circumstances) = &circumstances
             && let Some(progress) = self.recall(circumstances, by, body, out, local)
         {
-            return self.given(progress, out, local);
+            return Chatted::Done(self.given(progress, out, local));
         }
         let read = self.read(by, local, |scratch, strict| match dialect {
             Dialect::Anthropic => api::anthropic::messages(body, scratch, strict),
@@ -332,33 +378,74 @@ impl Request {
         });
         let (request, index, ignored) = match read {
             Ok(read) => read,
-            Err(error) => return self.refuse(&error, out, local),
+            Err(error) => return Chatted::Done(self.refuse(&error, out, local)),
         };
-        let model = Arc::clone(by.snapshot.model(index));
         let asked = Asked {
             said,
             body,
             request: &request,
             index,
             ignored: &ignored,
+            fetched,
         };
-        let (keyed, note) = match self.stored(circumstances, by, &asked, out, local) {
-            Stored::Given(progress) => return self.given(progress, out, local),
-            Stored::Refused(error) => return self.refuse(&error, out, local),
-            Stored::None(keyed, note) => (keyed, note),
-        };
-        let meta = self.meta(&request, &model, local);
+        match self.stored(circumstances, by, &asked, conn, out, local) {
+            Stored::Given(progress) => Chatted::Done(self.given(progress, out, local)),
+            Stored::Refused(error) => Chatted::Done(self.refuse(&error, out, local)),
+            Stored::Elsewhere(wanted) => Chatted::Elsewhere(Box::new(self), wanted),
+            Stored::None(anew) => {
+                let model = Arc::clone(by.snapshot.model(index));
+                Chatted::Done(self.generate((request, body.len()), anew, &model, conn, out, local))
+            }
+        }
+    }
+
+    /// Has an answer made, or follows one that is being made; it is kept under the key if there is one. The request came in so
+    /// many bytes.
+    fn generate(
+        mut self,
+        (request, bytes): (ChatRequest, usize),
+        anew: Anew,
+        model: &Arc<ServedModel>,
+        conn: ConnId,
+        out: &mut Vec<u8>,
+        local: &mut Local,
+    ) -> Outcome {
+        let meta = self.meta(&request, model, local);
         if request.extras.as_ref().is_some_and(|extras| extras.form != Form::Free) {
             model.metrics[local.worker()].structured_requests.increment();
         }
-        let generate = generate(request, local);
-        let kinds = kinds(JobKind::Generate(Box::new(generate)), meta.choices);
+        let generate = Box::new(generate(request, local));
+        let choices = meta.choices;
         let mut reply = Reply::new(meta);
-        let keeper = keyed.and_then(|keyed| Keeper::new(&reply, keyed, Arc::clone(&model), local));
-        reply.tell(note);
-        match self.submit(kinds, conn, Told::Chat(reply), &model, out, local) {
-            Outcome::Waiting(answering) => Outcome::Waiting(Box::new(answering.kept_by(keeper))),
-            written => written,
+        reply.tell(anew.note);
+        let lead = match anew.share {
+            Share::Follow(follow, keyed) => {
+                if follow.wants_spare() {
+                    follow.leave_spare(generate, bytes);
+                }
+                let following = Following::new(follow, keyed, local.deadline_in(model.deadline));
+                self.accepted();
+                return Outcome::Waiting(Box::new(Answering::following(following, reply, self.record)));
+            }
+            Share::Lead(lead) => Some(lead),
+            Share::Nothing => None,
+        };
+        let keyed = anew.keyed;
+        let keeper = keyed.and_then(|keyed| Keeper::new(&reply, keyed, Arc::clone(model), local));
+        let kinds = kinds(JobKind::Generate(generate), choices);
+        match hand_in(kinds, conn, model, local) {
+            Ok(jobs) => {
+                self.accepted();
+                let answering = Answering::new(jobs, Told::Chat(reply), self.record);
+                Outcome::Waiting(Box::new(answering.kept_by(keeper).leading(lead)))
+            }
+            Err(rejected) => {
+                if let Some(lead) = lead {
+                    lead.end(Said::Rejected(rejected.clone()), false);
+                    local.flying().told();
+                }
+                self.refuse(&overload(&rejected), out, local)
+            }
         }
     }
 
@@ -444,24 +531,19 @@ impl Request {
         out: &mut Vec<u8>,
         local: &mut Local,
     ) -> Outcome {
-        let deadline = model.deadline.and_then(|time| local.instant_in(time));
-        let mut jobs = Vec::with_capacity(kinds.len());
-        for kind in kinds {
-            let ticket = local.ticket(conn);
-            let job = Job {
-                ticket,
-                mailbox: local.worker(),
-                kind,
-                deadline,
-            };
-            match model.engine.submit(job) {
-                Ok(handle) => jobs.push(Pending::new(ticket, handle)),
-                Err(rejected) => return self.refuse(&overload(&rejected), out, local),
+        match hand_in(kinds, conn, model, local) {
+            Ok(jobs) => {
+                self.accepted();
+                Outcome::Waiting(Box::new(Answering::new(jobs, told, self.record)))
             }
+            Err(rejected) => self.refuse(&overload(&rejected), out, local),
         }
+    }
+
+    /// Its answer is being made.
+    fn accepted(&mut self) {
         self.record.dialect = Some(self.dialect);
         self.record.status = 200;
-        Outcome::Waiting(Box::new(Answering::new(jobs, told, self.record)))
     }
 
     fn refuse(mut self, error: &ApiError, out: &mut Vec<u8>, local: &mut Local) -> Outcome {
@@ -483,8 +565,20 @@ impl Request {
     }
 }
 
+/// Hands in a job for each answer. If one is not taken, those before it are cancelled.
+fn hand_in(
+    kinds: Vec<JobKind>,
+    conn: ConnId,
+    model: &ServedModel,
+    local: &mut Local,
+) -> Result<Vec<Pending>, Rejected> {
+    let deadline = model.deadline.and_then(|time| local.instant_in(time));
+    let each = |kind| Pending::hand_in(kind, conn, deadline, model, local);
+    kinds.into_iter().map(each).collect()
+}
+
 /// What a client is told when an engine does not take its job.
-fn overload(rejected: &Rejected) -> ApiError {
+pub(super) fn overload(rejected: &Rejected) -> ApiError {
     match rejected {
         Rejected::QueueFull { retry_after } => {
             ApiError::new(ErrorKind::QueueFull, "the model's queue is full").retry_after(*retry_after)

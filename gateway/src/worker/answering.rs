@@ -1,17 +1,26 @@
-//! A request that is with an engine: its jobs, and the reply that their events make.
+//! A request that is with an engine: its jobs, and the reply that their events make; or that follows another's generation
+//! (`following.rs`).
 //!
-//! It submits nothing. Invariant: a request ends in exactly one record, when its reply is complete or its client gone,
-//! and holds its jobs no longer than that.
+//! Invariant: a request ends in exactly one record, when its reply is complete or its client gone, and holds its jobs no
+//! longer than that, unless others follow what they make.
 
-use zerohop_engine::{Echo, Event, Generate, JobHandle, JobKind, Mail, Prompt, Sampling, Ticket};
+mod following;
 
+use std::{mem, sync::Arc, time::Instant};
+
+use zerohop_engine::{Echo, Event, Generate, Job, JobHandle, JobKind, Mail, Prompt, Rejected, Sampling, Ticket};
+use zerohop_ring::ConnId;
+
+pub(super) use self::following::Following;
 use super::{kept::Keeper, local::Local, record::Record};
 use crate::{
     access::Outcome as Ended,
     api::ChatRequest,
     date::HttpDate,
     error::{ApiError, ErrorKind},
+    flight::{Flight, Lead, Leaving, Said},
     reply::{CompletionReply, Progress, Reply},
+    snapshot::ServedModel,
 };
 
 /// A request that is with an engine, as one job for each answer.
@@ -20,8 +29,21 @@ pub(crate) struct Answering {
     reply: Told,
     /// Keeps the answer, where it may be kept.
     keeper: Option<Box<Keeper>>,
+    part: Part,
+    /// The client has left, and its record is written; the generation goes on for others.
+    left: bool,
     /// Holds the model too, so that its engine lives as long as the request, whatever a reload does.
     record: Record,
+}
+
+/// Its part in a generation that requests share.
+enum Part {
+    /// It has none.
+    Alone,
+    /// Its job is what others follow.
+    Leads(Lead),
+    /// It has no job and makes its reply of another's.
+    Follows(Box<Following>),
 }
 
 /// The reply of a request, by its shape.
@@ -55,6 +77,14 @@ impl Told {
         }
     }
 
+    /// Forgets what was told so far, if none of it has left.
+    fn begin_again(&mut self) -> bool {
+        match self {
+            Self::Chat(reply) => reply.begin_again(),
+            Self::Completion(_) => false,
+        }
+    }
+
     /// Ends it with an error, where nothing of it has left.
     fn fail(&mut self, error: &ApiError, date: &HttpDate, out: &mut Vec<u8>) -> Progress {
         match self {
@@ -79,11 +109,26 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn new(ticket: Ticket, handle: JobHandle) -> Self {
-        Self {
+    /// Hands a job in, for a request of this connection.
+    pub(super) fn hand_in(
+        kind: JobKind,
+        conn: ConnId,
+        deadline: Option<Instant>,
+        model: &ServedModel,
+        local: &mut Local,
+    ) -> Result<Self, Rejected> {
+        let ticket = local.ticket(conn);
+        let job = Job {
+            ticket,
+            mailbox: local.worker(),
+            kind,
+            deadline,
+        };
+        let handle = model.engine.submit(job)?;
+        Ok(Self {
             ticket,
             handle: Some(handle),
-        }
+        })
     }
 }
 
@@ -93,6 +138,8 @@ impl Answering {
             jobs,
             reply,
             keeper: None,
+            part: Part::Alone,
+            left: false,
             record,
         }
     }
@@ -101,6 +148,17 @@ impl Answering {
     pub(super) fn kept_by(mut self, keeper: Option<Keeper>) -> Self {
         self.keeper = keeper.map(Box::new);
         self
+    }
+
+    /// The same, telling those who follow.
+    pub(super) fn leading(mut self, lead: Option<Lead>) -> Self {
+        self.part = lead.map_or(Part::Alone, Part::Leads);
+        self
+    }
+
+    /// Whether it leads this flight.
+    pub(super) fn leads(&self, flight: &Arc<Flight>) -> bool {
+        matches!(&self.part, Part::Leads(lead) if lead.is_of(flight))
     }
 
     /// The tickets of the jobs that are not over.
@@ -118,38 +176,79 @@ impl Answering {
 
     /// Writes what an event adds to the reply, of the answer with this index; when that completes the reply, whether the
     /// connection can take another request.
-    pub(crate) fn event(&mut self, choice: usize, mail: &Mail, out: &mut Vec<u8>, local: &mut Local) -> Option<bool> {
-        let event = &mail.event;
-        if event.is_final() {
+    pub(crate) fn event(&mut self, choice: usize, mail: Mail, out: &mut Vec<u8>, local: &mut Local) -> Option<bool> {
+        if mail.event.is_final() {
             self.jobs[choice].handle = None;
         }
         if let Some(generation) = &mut self.record.generation {
-            generation.observe(choice, mail, local.clock());
+            generation.observe(choice, &mail, local.clock());
         }
-        let (before, streaming) = (out.len(), self.reply.is_streaming());
+        let before = (out.len(), self.reply.is_streaming());
         let (ids, date) = local.ids_and_date();
         let progress = match &mut self.reply {
-            Told::Chat(reply) => reply.on(choice, event, ids, date, out),
-            Told::Completion(reply) => reply.on(choice, event, date, out),
+            Told::Chat(reply) => reply.on(choice, &mail.event, ids, date, out),
+            Told::Completion(reply) => reply.on(choice, &mail.event, date, out),
         };
+        let mut kept = None;
         if let (Some(keeper), Told::Chat(reply)) = (&mut self.keeper, &self.reply) {
-            keeper.event(mail, reply, local);
+            kept = keeper.event(&mail, reply, local);
         }
-        self.record.bytes_out += (out.len() - before) as u64;
+        if let Event::Failed { reason } = &mail.event {
+            local.engine_failed(&self.record.request_id, reason);
+        }
+        let end = self.written(progress, &mail.event, before, out, local);
+        self.pass_on(mail.event, kept, local);
+        end
+    }
+
+    /// Tells those who follow; an answer that was `kept` can be followed until it is stored.
+    fn pass_on(&mut self, event: Event, kept: Option<u32>, local: &mut Local) {
+        match mem::replace(&mut self.part, Part::Alone) {
+            Part::Leads(lead) if event.is_final() => {
+                let stay = lead.end(Said::Event(event), kept.is_some());
+                let now = local.now();
+                if let Some((stay, created)) = stay.zip(kept) {
+                    local.flying().stay(stay, created, now);
+                }
+            }
+            Part::Leads(mut lead) => {
+                lead.say(event);
+                self.part = Part::Leads(lead);
+            }
+            other => {
+                self.part = other;
+                return;
+            }
+        }
+        local.flying().told();
+    }
+
+    /// An event was written to the reply, which `before` had so many bytes and was a stream or not; when that completes it,
+    /// whether the connection can take another request.
+    fn written(
+        &mut self,
+        progress: Progress,
+        event: &Event,
+        before: (usize, bool),
+        out: &[u8],
+        local: &mut Local,
+    ) -> Option<bool> {
+        let (bytes, streaming) = before;
+        self.record.bytes_out += (out.len() - bytes) as u64;
         let reusable = match progress {
             Progress::More => return None,
             Progress::Done => true,
             Progress::DoneClose => false,
         };
+        if self.left {
+            return Some(reusable);
+        }
         if let Some(kind) = fault(event) {
             self.record.outcome = Ended::Error(kind);
             // A stream's status has already left.
             if !streaming {
                 self.record.status = kind.row().status;
             }
-        }
-        if let Event::Failed { reason } = event {
-            local.engine_failed(&self.record.request_id, reason);
         }
         local.finish(&self.record);
         Some(reusable)
@@ -161,7 +260,11 @@ impl Answering {
         let each = self.record.generation.as_ref().map_or(1, |it| it.answers_each);
         let copies = each.min(self.jobs.len());
         let kept = self.keeper.as_ref().map_or(0, |keeper| keeper.held());
-        size_of::<Self>() + self.record.bytes_in as usize * copies + self.reply.held() + kept
+        let shared = match &self.part {
+            Part::Leads(lead) => lead.held(),
+            Part::Alone | Part::Follows(_) => 0,
+        };
+        size_of::<Self>() + self.record.bytes_in as usize * copies + self.reply.held() + kept + shared
     }
 
     /// Whether its reply will take so much memory that it is refused when memory is short.
@@ -187,13 +290,33 @@ impl Answering {
         self.record.bytes_out += (out.len() - before) as u64;
     }
 
-    /// The client left. Dropping this cancels the jobs.
+    /// The client left. Dropping this cancels the jobs, unless somebody follows: then it goes on for them.
     pub(crate) fn client_gone(mut self: Box<Self>, local: &mut Local) {
         if !self.reply.is_streaming() {
             self.record.status = 499;
         }
         self.record.outcome = Ended::ClientGone;
+        let goes_on = match &mut self.part {
+            Part::Leads(lead) => lead.leave() == Leaving::GoesOn,
+            Part::Alone | Part::Follows(_) => false,
+        };
+        if goes_on && let Some(generation) = &mut self.record.generation {
+            generation.goes_on();
+        }
         local.finish(&self.record);
+        if goes_on && let Some(job) = self.jobs.first() {
+            let ticket = job.ticket;
+            local.metrics().orphans.increment();
+            self.left = true;
+            local.flying().adopt(ticket, self);
+        }
+    }
+
+    /// Nobody follows any more what goes on without its client. Dropping this cancels the job.
+    pub(super) fn given_up(&self) {
+        if let Some(generation) = &self.record.generation {
+            generation.given_up();
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use zerohop_ring::{ConnId, Nanos};
 use super::{
     answer::{Call, Outcome},
     answering::Answering,
+    fetching::{Fetching, Read},
     local::{Limits, Local},
     routes::{self, Surface},
     timer::Deadline,
@@ -53,6 +54,8 @@ enum State {
     Head,
     /// Within a request body.
     Body(Box<Gathering>),
+    /// The request's stored answer is being read.
+    Fetching(Box<Fetching>),
     /// The request is with an engine.
     Answering(Box<Answering>),
     /// The last reply is written. `linger`: the client may still be sending.
@@ -108,6 +111,8 @@ pub(crate) struct Conn {
     head_since: Option<Nanos>,
     /// Replies so far.
     replies: u64,
+    /// Reads so far.
+    reads: u64,
     /// FIN was sent.
     finished: bool,
     /// When an idle connection ends, for a gateway that drains.
@@ -140,6 +145,7 @@ impl Conn {
             waiting_since: local.now(),
             head_since: None,
             replies: 0,
+            reads: 0,
             finished: false,
             idle_until: None,
             welcome,
@@ -168,6 +174,7 @@ impl Conn {
         let state = match &self.state {
             State::Body(gathering) => gathering.body.capacity(),
             State::Answering(answering) => answering.held(),
+            State::Fetching(fetching) => fetching.held(),
             State::Head | State::Over { .. } => 0,
         };
         let buffers = self.input.capacity() + self.out.capacity() + self.spare.capacity() + self.sending;
@@ -231,19 +238,68 @@ impl Conn {
         }
     }
 
-    /// An engine's event; false if it belongs to a past request.
-    pub(crate) fn mail(&mut self, mail: &Mail, local: &mut Local) -> bool {
+    /// An engine's event, which is given back if it belongs to a past request.
+    pub(crate) fn mail(&mut self, mail: Mail, local: &mut Local) -> Option<Mail> {
         let State::Answering(answering) = &mut self.state else {
-            return false;
+            return Some(mail);
         };
         let Some(choice) = answering.choice_of(mail.ticket) else {
-            return false;
+            return Some(mail);
         };
         if let Some(reusable) = answering.event(choice, mail, &mut self.out, local) {
             self.replied(reusable, local);
             self.pump(local);
         }
-        true
+        None
+    }
+
+    /// There may be news in the flight that its request follows.
+    pub(crate) fn heard(&mut self, local: &mut Local) {
+        if self.catch_up(local) {
+            self.pump(local);
+        }
+    }
+
+    /// Takes what was said in the flight that its request follows; whether that completes the reply.
+    fn catch_up(&mut self, local: &mut Local) -> bool {
+        let State::Answering(answering) = &mut self.state else {
+            return false;
+        };
+        let end = answering.follow(self.id, &mut self.out, local);
+        if let Some(reusable) = end {
+            self.replied(reusable, local);
+        }
+        end.is_some()
+    }
+
+    /// A read is over; one that nobody waits for any more is let go.
+    pub(crate) fn fetched(&mut self, tag: u64, outcome: io::Result<Vec<u8>>, local: &mut Local) {
+        if self.reads == tag {
+            self.fetch_over(Some(outcome), local);
+        }
+    }
+
+    /// Answers the request whose stored answer was to be read: `None` where it did not come in time.
+    fn fetch_over(&mut self, outcome: Option<io::Result<Vec<u8>>>, local: &mut Local) {
+        match mem::replace(&mut self.state, State::Head) {
+            State::Fetching(fetching) => {
+                let (call, body, fetched) = fetching.over(outcome);
+                let outcome = call.resume(fetched, &body, self.id, &mut self.out, local);
+                self.begun(outcome, local);
+                self.pump(local);
+            }
+            state => self.state = state,
+        }
+    }
+
+    /// The read to ask for, with its number, if there is one.
+    pub(crate) fn take_read(&mut self) -> Option<(u64, Read)> {
+        let State::Fetching(fetching) = &mut self.state else {
+            return None;
+        };
+        let read = fetching.take()?;
+        self.reads += 1;
+        Some((self.reads, read))
     }
 
     /// A send is over.
@@ -275,6 +331,10 @@ impl Conn {
                 self.close = Close::Abort;
             }
             State::Body(gathering) => gathering.call.client_gone(local),
+            State::Fetching(fetching) => {
+                fetching.client_gone(local);
+                self.close = Close::Abort;
+            }
             State::Head | State::Over { .. } => {}
         }
     }
@@ -299,9 +359,18 @@ impl Conn {
                 gathering.call.refuse_early(Some(&error), &mut self.out, local);
                 self.state = State::Over { linger: true };
             }
+            State::Answering(mut answering) if answering.deadline().is_some_and(|at| at <= local.now()) => {
+                let reusable = answering.time_out(&mut self.out, local);
+                self.replied(reusable, local);
+                self.pump(local);
+            }
             State::Answering(mut answering) => {
                 answering.keep_alive(&mut self.out);
                 self.state = State::Answering(answering);
+            }
+            State::Fetching(fetching) => {
+                self.state = State::Fetching(fetching);
+                self.fetch_over(None, local);
             }
             State::Over { .. } => {}
         }
@@ -379,7 +448,11 @@ impl Conn {
         let waiting = match &self.state {
             State::Head => Some(self.head_deadline(limits)),
             State::Body(gathering) => Some(gathering.deadline(limits.read_timeout)),
-            State::Answering(_) => Some(self.waiting_since.saturating_add(nanos(SILENCE))),
+            State::Answering(answering) => {
+                let silence = self.waiting_since.saturating_add(nanos(SILENCE));
+                Some(answering.deadline().map_or(silence, |at| at.min(silence)))
+            }
+            State::Fetching(_) => Some(Fetching::deadline(self.waiting_since)),
             State::Over { linger } => linger.then(|| self.waiting_since.saturating_add(nanos(LINGER))),
         };
         let sending = self
@@ -431,7 +504,7 @@ impl Conn {
                 State::Head if self.out.len() < OUT_HIGH => self.head(rest, local),
                 State::Body(_) => self.body(rest, local),
                 State::Over { .. } => Some(rest.len()),
-                State::Head | State::Answering(_) => None,
+                State::Head | State::Answering(_) | State::Fetching(_) => None,
             };
             match step {
                 Some(step) => used += step,
@@ -523,11 +596,19 @@ impl Conn {
     }
 
     fn answer(&mut self, call: Call, body: &[u8], local: &mut Local) {
-        match call.answer(body, self.id, &mut self.out, local) {
+        let outcome = call.answer(body, self.id, &mut self.out, local);
+        self.begun(outcome, local);
+    }
+
+    fn begun(&mut self, outcome: Outcome, local: &mut Local) {
+        self.waiting_since = local.now();
+        match outcome {
             Outcome::Written { reusable } => self.replied(reusable, local),
+            Outcome::Fetching(fetching) => self.state = State::Fetching(fetching),
             Outcome::Waiting(answering) => {
-                self.waiting_since = local.now();
                 self.state = State::Answering(answering);
+                // Of a generation that is under way the beginning is there already.
+                self.catch_up(local);
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use zerohop_cache::{Answer, Cache, Found, Key, ModelNumber, Putter, Reader, Sighting, Usage as Counted};
+use zerohop_cache::{Answer, Cache, Found, Key, ModelNumber, Place, Putter, Reader, Sighting, Usage as Counted};
 use zerohop_engine::{Event, Mail, Usage};
 
 use super::{
@@ -137,18 +137,18 @@ impl Answers {
     /// Makes the reply of what was found. `None`: it cannot be read, and is as good as none.
     pub(super) fn replay(
         &mut self,
-        (found, age): (Found, Age),
+        (found, value, age): (Sighting, &[u8], Age),
         shape: Shape,
         (index, model): (ModelIndex, Arc<ServedModel>),
         clock: Clock,
     ) -> Option<Hit> {
-        let stored = Stored::read(&found.value).ok()?;
+        let stored = Stored::read(value).ok()?;
         let mut body = Vec::new();
         stored.body(&shape, &mut body);
         let usage = stored.usage();
-        self.reader.hit(&found.sighting, self.reader.now(clock.unix));
+        self.reader.hit(&found, self.reader.now(clock.unix));
         Some(Hit {
-            found: found.sighting,
+            found,
             age,
             shape,
             body: body.into(),
@@ -170,9 +170,20 @@ impl Answers {
         self.seen.clear();
     }
 
-    pub(super) fn put(&self, answer: Answer) {
-        // What the writer does not take is counted by the cache.
-        let _taken = self.putter.put(answer);
+    /// Offers a value that was read from its file to the memory.
+    pub(super) fn warm(&self, key: Key, place: Place, value: &Arc<[u8]>) {
+        self.putter.warm(key, place, Arc::clone(value));
+    }
+
+    /// Hands an answer to the writer. What that does not take (false) is counted by the cache.
+    pub(super) fn put(&self, answer: Answer) -> bool {
+        self.putter.put(answer)
+    }
+
+    /// Whether an answer that was made at `created` or later is found under this key.
+    pub(super) fn has(&self, key: &Key, created: u32) -> bool {
+        let found = self.reader.look_up(key);
+        found.is_some_and(|found| found.sighting.entry.created >= created)
     }
 }
 
@@ -227,24 +238,21 @@ impl Keeper {
         self.recorder.held()
     }
 
-    /// Takes note of an event that the reply has taken; keeps the answer when that completes it.
-    pub(super) fn event(&mut self, mail: &Mail, reply: &Reply, local: &mut Local) {
-        let Some(body) = self.recorder.on(&mail.event, reply) else {
-            return;
-        };
+    /// Takes note of an event that the reply has taken; keeps the answer when that completes it. When it was made, if it was
+    /// handed to the cache.
+    pub(super) fn event(&mut self, mail: &Mail, reply: &Reply, local: &mut Local) -> Option<u32> {
+        let body = self.recorder.on(&mail.event, reply)?;
         let snapshot = Arc::clone(local.snapshot());
         let (Event::Finished { finish, usage }, Some(kept)) = (&mail.event, &snapshot.kept) else {
-            return;
+            return None;
         };
         // Rules that changed meanwhile may have made another answer than the key stands for.
         let is_of_key = self.model.era.holds();
-        let Some(finish) = kept.keeping.keeps(finish, body.len()).filter(|_| is_of_key) else {
-            return;
-        };
+        let finish = kept.keeping.keeps(finish, body.len()).filter(|_| is_of_key)?;
         let created = u32::try_from(local.unix_seconds()).unwrap_or(u32::MAX);
         let took = local.clock().saturating_sub(self.begun).as_millis();
         let expires = kept.keeping.expires(created, local.chance());
-        local.keep(Answer {
+        let taken = local.keep(Answer {
             model: self.model.id.as_ref().to_owned(),
             tenant: self.keyed.tenant,
             prompt: self.keyed.prompt,
@@ -260,11 +268,12 @@ impl Keeper {
             request: None,
             body,
         });
+        taken.then_some(created)
     }
 }
 
 /// Whose answers a request may see, by the model that it names; `None` where none are kept.
-pub(super) fn whose<'a>(
+pub(crate) fn whose<'a>(
     snapshot: &'a Snapshot,
     space: &'a Namespace,
     index: ModelIndex,

@@ -16,11 +16,13 @@ use std::{
 
 use arc_swap::ArcSwap;
 use zerohop_cache::{Answer, Cache};
-use zerohop_engine::Ticket;
-use zerohop_ring::{ConnId, IoStats, ListenerId, Nanos};
+use zerohop_engine::{Mail, Ticket};
+use zerohop_ring::{ConnId, IoStats, ListenerId, Nanos, Wake};
+use zerohop_steer::{GuardView, Seat, Steering};
 
 use super::{
     budget::{Budget, Pot},
+    flying::Flying,
     kept::Answers,
     record::Record,
     routes::Route,
@@ -32,6 +34,7 @@ use crate::{
     config::Config,
     date::HttpDate,
     error::ApiError,
+    flight::Flights,
     http::{
         RequestId,
         head::Version,
@@ -39,7 +42,7 @@ use crate::{
         write::{Prepared, PreparedFields},
     },
     log::{Level, Log},
-    metrics::{self, ProcessGauges, Scrape, WorkerMetrics},
+    metrics::{self, CacheOutcome, ControlMetrics, ProcessGauges, Scrape, WorkerMetrics},
     snapshot::Snapshot,
 };
 
@@ -85,6 +88,21 @@ pub struct Shared {
     prometheus: bool,
     /// Where answers are kept, if they are.
     cache: Option<Arc<Cache>>,
+    /// Generations that requests share.
+    flights: Flights,
+    /// What is counted of the control socket, if there is one.
+    control: Option<Arc<ControlMetrics>>,
+    /// What chooses the worker of a connection, and what is kept out; for the metrics.
+    network: Network,
+}
+
+/// What acts on connections before a worker does.
+#[derive(Clone, Default)]
+pub struct Network {
+    /// What chooses the worker.
+    pub steering: Option<Arc<Steering>>,
+    /// What keeps packets out.
+    pub guard: Option<Arc<GuardView>>,
 }
 
 /// Replies that never change.
@@ -118,7 +136,17 @@ impl Shared {
             labels,
             prometheus: config.metrics.prometheus,
             cache: None,
+            flights: Flights::new(workers),
+            control: None,
+            network: Network::default(),
         }
+    }
+
+    /// The same, with what acts on connections before a worker does.
+    #[must_use]
+    pub fn with_network(mut self, network: Network) -> Self {
+        self.network = network;
+        self
     }
 
     /// The same, with a place where answers are kept.
@@ -126,6 +154,26 @@ impl Shared {
     pub fn with_cache(mut self, cache: Option<Arc<Cache>>) -> Self {
         self.cache = cache;
         self
+    }
+
+    /// The same, with counters of a control socket.
+    #[must_use]
+    pub fn with_control(mut self, control: Option<Arc<ControlMetrics>>) -> Self {
+        self.control = control;
+        self
+    }
+
+    /// The snapshot in force.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Chat requests by what the cache was to them: hit, miss, bypass.
+    #[must_use]
+    pub fn cache_requests(&self) -> [u64; 3] {
+        [CacheOutcome::Hit, CacheOutcome::Miss, CacheOutcome::Bypass]
+            .map(|outcome| self.workers.iter().map(|worker| worker.cached_so_far(outcome)).sum())
     }
 
     /// Puts a new snapshot in force.
@@ -206,6 +254,9 @@ pub struct Local {
     ids: IdSource,
     scratch: Scratch,
     answers: Option<Answers>,
+    flying: Flying,
+    /// Where steering reads what this worker has to do, if it does.
+    seat: Option<Seat>,
     date: HttpDate,
     now: Nanos,
     unix_time: (u64, u32),
@@ -227,18 +278,27 @@ impl Local {
             budget: Budget::new(Arc::clone(&shared.memory)),
             with_kernel: 0,
             answers: shared.cache.as_deref().and_then(Answers::new),
+            flying: Flying::new(worker, shared.flights.clone()),
             shared,
             access: AccessLog::new(log.clone()),
             log,
             clock,
             ids: IdSource::new([word(high), word(low)]),
             scratch: Scratch::default(),
+            seat: None,
             date: HttpDate::at(0),
             now: 0,
             unix_time: (0, 0),
             serial: 0,
             draining: false,
         }
+    }
+
+    /// The same, telling steering what there is to do.
+    #[must_use]
+    pub fn steered_by(mut self, seat: Option<Seat>) -> Self {
+        self.seat = seat;
+        self
     }
 
     /// A turn of the loop begins at this time.
@@ -257,17 +317,29 @@ impl Local {
 
     /// A turn is over: what was counted and logged is shown.
     pub(crate) fn end_of_turn(&mut self, stats: &IoStats) {
+        self.flying.ring();
+        self.flying.tend(self.now, self.answers.as_ref());
         self.metrics.publish_io(stats);
         // What the kernel still reads of replies counts too; no connection can give that up.
         let before = mem::replace(&mut self.with_kernel, stats.held_bytes as usize);
         let _ = self.budget.change(before, self.with_kernel);
+        let (before, held) = self.flying.held();
+        let _ = self.budget.change(before, held);
         self.metrics.memory_held.set(self.budget.used());
         self.access.flush_due(self.now);
+        if let Some(seat) = &mut self.seat {
+            let metrics = &self.metrics;
+            seat.publish(
+                self.now,
+                metrics.connections_open.get(),
+                metrics.requests_in_flight.get(),
+            );
+        }
     }
 
-    /// When the worker must wake to hand over what it logged.
-    pub(crate) fn log_due(&self) -> Option<Nanos> {
-        self.access.due()
+    /// When the worker must wake to hand over what it logged, or to let go of an answer that waits to be stored.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        [self.access.due(), self.flying.due()].into_iter().flatten().min()
     }
 
     pub(crate) fn now(&self) -> Nanos {
@@ -295,6 +367,12 @@ impl Local {
     /// The moment after this time from now; `None` if no clock reaches it.
     pub(crate) fn instant_in(&self, time: Duration) -> Option<Instant> {
         self.clock.instant(self.clock.now().checked_add(time)?)
+    }
+
+    /// The moment after this time from now, by the worker's time and by the engine's.
+    pub(crate) fn deadline_in(&self, time: Option<Duration>) -> Option<(Nanos, Instant)> {
+        let time = time?;
+        Some((self.now.saturating_add(nanos(time)), self.instant_in(time)?))
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -338,12 +416,26 @@ impl Local {
 
     pub(crate) fn begin_drain(&mut self) {
         self.draining = true;
+        if let Some(seat) = &self.seat {
+            seat.set_open(false);
+        }
+    }
+
+    /// The ring had no place for a connection.
+    pub(crate) fn connection_refused(&mut self) {
+        self.metrics.connections_refused.increment();
+        if let Some(seat) = &mut self.seat {
+            seat.arrived();
+        }
     }
 
     /// Counts a connection; false if it is one too many, which does not count as open to others.
     pub(crate) fn connection_opened(&mut self) -> bool {
         let open = self.shared.open.fetch_add(1, Ordering::Relaxed);
         self.metrics.connections_accepted.increment();
+        if let Some(seat) = &mut self.seat {
+            seat.arrived();
+        }
         self.metrics
             .connections_open
             .set(self.metrics.connections_open.get() + 1);
@@ -435,10 +527,40 @@ impl Local {
         Some((self.answers.as_mut()?, &mut self.scratch))
     }
 
-    /// Hands an answer to the cache.
-    pub(super) fn keep(&self, answer: Answer) {
-        if let Some(answers) = &self.answers {
-            answers.put(answer);
+    /// Hands an answer to the cache; whether that takes it.
+    pub(super) fn keep(&self, answer: Answer) -> bool {
+        self.answers.as_ref().is_some_and(|answers| answers.put(answer))
+    }
+
+    /// This worker's part in generations that requests share.
+    pub(super) fn flying(&mut self) -> &mut Flying {
+        &mut self.flying
+    }
+
+    /// From now on this worker is woken when something is said in a flight that its connections follow.
+    pub(super) fn open_door(&mut self, waker: Arc<dyn Wake>) {
+        self.flying
+            .flights()
+            .open_door(self.worker, Arc::new(move || waker.wake()));
+    }
+
+    /// Whether a generation goes on here without its client.
+    pub(super) fn has_orphans(&self) -> bool {
+        self.flying.has_orphans()
+    }
+
+    /// An engine's event for no connection: for a generation that goes on without its client, or for nobody.
+    pub(super) fn mail_of_orphan(&mut self, mail: Mail) {
+        let ticket = mail.ticket;
+        let Some(mut orphan) = self.flying.orphan(ticket) else {
+            return;
+        };
+        // Nobody reads what its reply says; but it gives calls the ids that they are stored with.
+        let mut unread = Vec::new();
+        let choice = orphan.choice_of(ticket);
+        let end = choice.and_then(|choice| orphan.event(choice, mail, &mut unread, self));
+        if end.is_none() {
+            self.flying.adopt(ticket, orphan);
         }
     }
 
@@ -514,6 +636,7 @@ impl Local {
 
     /// The Prometheus document of the whole process.
     pub(crate) fn render_metrics(&self, out: &mut Vec<u8>) {
+        let network = &self.shared.network;
         let models: Vec<_> = self.snapshot.models.iter().map(|model| model.scrape()).collect();
         metrics::render(
             &Scrape {
@@ -524,6 +647,10 @@ impl Local {
                 memory_limit: self.shared.memory.limit(),
                 log_lines_dropped: self.log.dropped(),
                 cache: self.shared.cache.as_deref().map(Cache::stats),
+                flights: self.shared.flights.open(),
+                control: self.shared.control.as_deref(),
+                steering: network.steering.as_deref().map(Steering::stats),
+                guard: network.guard.as_deref().map(GuardView::stats),
             },
             out,
         );

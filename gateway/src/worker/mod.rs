@@ -10,6 +10,8 @@ mod answer;
 mod answering;
 mod budget;
 mod conn;
+mod fetching;
+mod flying;
 mod kept;
 mod local;
 mod record;
@@ -21,14 +23,15 @@ use std::{io, mem};
 
 use crossbeam_channel::Receiver;
 use zerohop_engine::Mail;
-use zerohop_ring::{Accepted, Completion, ConnId, Io, ListenerId, Nanos, RecvEnd};
+use zerohop_ring::{Accepted, Completion, ConnId, Io, ListenerId, Nanos, ReadToken, RecvEnd};
 
+pub(crate) use self::kept::whose;
 use self::{
     conn::Conn,
     timer::{Due, Timers},
 };
 pub use self::{
-    local::{Limits, Local, Phase, Shared},
+    local::{Limits, Local, Network, Phase, Shared},
     routes::Surface,
 };
 
@@ -73,7 +76,8 @@ pub struct Worker<I: Io> {
 
 impl<I: Io> Worker<I> {
     /// A worker over `io`, whose listeners serve `surfaces` in the same order.
-    pub fn new(io: I, surfaces: Vec<Surface>, commands: Receiver<Command>, local: Local) -> Self {
+    pub fn new(io: I, surfaces: Vec<Surface>, commands: Receiver<Command>, mut local: Local) -> Self {
+        local.open_door(io.waker());
         Self {
             io,
             conns: Vec::new(),
@@ -102,9 +106,9 @@ impl<I: Io> Worker<I> {
         Ok(())
     }
 
-    /// Whether it was told to end and nothing is left.
+    /// Whether it was told to end and nothing is left, also of what others follow.
     fn has_ended(&self) -> bool {
-        self.ending && self.open == 0 && self.listening == 0
+        self.ending && self.open == 0 && self.listening == 0 && !self.local.has_orphans()
     }
 
     /// One turn of the loop.
@@ -117,6 +121,8 @@ impl<I: Io> Worker<I> {
         }
         self.completions = completions;
         self.deliver_mail();
+        self.local.flying().ring();
+        self.deliver_news();
         self.expire(self.io.now());
         self.obey();
         self.local.end_of_turn(&self.io.stats());
@@ -125,13 +131,13 @@ impl<I: Io> Worker<I> {
 
     /// When the worker must look again though nothing came.
     fn deadline(&self) -> Option<Nanos> {
-        [self.timers.next(), self.local.log_due()].into_iter().flatten().min()
+        [self.timers.next(), self.local.due()].into_iter().flatten().min()
     }
 
     fn complete(&mut self, completion: Completion) {
         match completion {
             Completion::Accepted(accepted) => self.accepted(accepted),
-            Completion::Refused { .. } => self.local.metrics().connections_refused.increment(),
+            Completion::Refused { .. } => self.local.connection_refused(),
             Completion::AcceptEnded { listener, error } => self.accept_ended(listener, error),
             Completion::Received { conn, buf } => {
                 if let Some(this) = lookup(&mut self.conns, conn) {
@@ -154,6 +160,12 @@ impl<I: Io> Worker<I> {
                     this.sent(buf, &result, &mut self.local);
                 }
                 self.settle(conn);
+            }
+            Completion::Read { token, outcome } => {
+                if let Some(this) = lookup(&mut self.conns, token.conn) {
+                    this.fetched(token.tag, outcome, &mut self.local);
+                }
+                self.settle(token.conn);
             }
             Completion::Closed { conn } => self.closed(conn),
             Completion::Woken => {}
@@ -197,19 +209,21 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Hands each event to the connection that waits for it; those of past requests are dropped.
+    /// Hands each event to the connection that waits for it, or to a generation that goes on without one; those of past
+    /// requests are dropped.
     fn deliver_mail(&mut self) {
         for mailbox in &mut self.mail {
             for _ in 0..MAIL_BATCH {
                 let Ok(mail) = mailbox.pop() else { break };
-                if let Some(this) = self
-                    .conns
-                    .get_mut(Conn::slot_of(mail.ticket))
-                    .and_then(Option::as_deref_mut)
-                    && this.mail(&mail, &mut self.local)
-                    && self.touched.last() != Some(&this.id())
-                {
-                    self.touched.push(this.id());
+                let slot = self.conns.get_mut(Conn::slot_of(mail.ticket));
+                let Some(this) = slot.and_then(Option::as_deref_mut) else {
+                    self.local.mail_of_orphan(mail);
+                    continue;
+                };
+                match this.mail(mail, &mut self.local) {
+                    Some(mail) => self.local.mail_of_orphan(mail),
+                    None if self.touched.last() != Some(&this.id()) => self.touched.push(this.id()),
+                    None => {}
                 }
             }
             if !mailbox.is_empty() {
@@ -220,6 +234,22 @@ impl<I: Io> Worker<I> {
             .retain(|mailbox| !(mailbox.is_abandoned() && mailbox.is_empty()));
         while let Some(conn) = self.touched.pop() {
             self.settle(conn);
+        }
+    }
+
+    /// Has the connections that follow a flight with news look at it.
+    fn deliver_news(&mut self) {
+        for flight in self.local.flying().news() {
+            for seat in flight.seats(self.local.worker()) {
+                let conn = ConnId {
+                    slot: seat.slot,
+                    generation: seat.generation,
+                };
+                if let Some(this) = lookup(&mut self.conns, conn) {
+                    this.heard(&mut self.local);
+                    self.settle(conn);
+                }
+            }
         }
     }
 
@@ -256,6 +286,7 @@ impl<I: Io> Worker<I> {
                     self.local.begin_drain();
                     self.io.stop_accept();
                     self.each(Conn::abort);
+                    self.local.flying().stop();
                 }
             }
         }
@@ -288,6 +319,10 @@ impl<I: Io> Worker<I> {
         if this.take_finish() {
             self.io.finish(conn);
         }
+        if let Some((tag, read)) = this.take_read() {
+            let token = ReadToken { conn, tag };
+            self.io.read(token, &read.file, read.offset, read.len, Vec::new());
+        }
         if let Some(abort) = this.take_close() {
             self.io.close(conn, abort);
         } else {
@@ -308,5 +343,7 @@ fn lookup(conns: &mut [Option<Box<Conn>>], conn: ConnId) -> Option<&mut Conn> {
     (this.id() == conn).then_some(this)
 }
 
+#[cfg(test)]
+mod flight_tests;
 #[cfg(test)]
 mod sim_tests;

@@ -62,6 +62,8 @@ pub(crate) struct Generation {
     pub(crate) output_tokens: u32,
     /// How many answers are complete; a count is not an answer.
     finished: usize,
+    /// It goes on when the request is over.
+    goes_on: bool,
 }
 
 /// How far an answer has come.
@@ -87,6 +89,7 @@ impl Generation {
             input_tokens: 0,
             output_tokens: 0,
             finished: 0,
+            goes_on: false,
         }
     }
 
@@ -94,6 +97,34 @@ impl Generation {
     pub(crate) fn replayed(&mut self, usage: Usage) {
         self.input_tokens = usage.input_tokens;
         self.output_tokens = usage.output_tokens;
+    }
+
+    /// Takes note of an event of another's generation, which came at `now`: what the model does is counted there.
+    pub(crate) fn followed(&mut self, event: &Event, now: Duration) {
+        match event {
+            Event::Started { input_tokens, .. } => self.input_tokens = *input_tokens,
+            Event::Text { tokens, .. } | Event::Arguments { tokens, .. } => {
+                self.first_token.get_or_insert(now.saturating_sub(self.submitted));
+                self.output_tokens += tokens;
+            }
+            Event::Finished { usage, .. } => self.replayed(*usage),
+            _ => {}
+        }
+    }
+
+    /// What was followed came to nothing, and another generation begins.
+    pub(crate) fn begin_again(&mut self) {
+        (self.first_token, self.input_tokens, self.output_tokens) = (None, 0, 0);
+    }
+
+    /// The client has left, and the generation goes on.
+    pub(crate) fn goes_on(&mut self) {
+        self.goes_on = true;
+    }
+
+    /// A generation that went on without its client was given up.
+    pub(crate) fn given_up(&self) {
+        self.cells().finished(FinishedReason::Abort);
     }
 
     fn cells(&self) -> &ModelMetrics {
@@ -184,9 +215,9 @@ impl Generation {
     pub(crate) fn ended(&self, outcome: Outcome, total: Duration) {
         let cells = self.cells();
         match outcome {
-            Outcome::ClientGone => cells.finished(FinishedReason::Abort),
+            Outcome::ClientGone if !self.goes_on => cells.finished(FinishedReason::Abort),
             Outcome::Ok if self.finished > 0 => cells.total.observe(nanos(total)),
-            Outcome::Ok | Outcome::Error(_) => {}
+            Outcome::Ok | Outcome::Error(_) | Outcome::ClientGone => {}
         }
     }
 }

@@ -14,6 +14,7 @@ mod reply;
 mod requests;
 mod sse;
 mod stored;
+mod template;
 mod wishes;
 
 use std::fmt::{Debug, Write};
@@ -31,7 +32,7 @@ pub struct Target {
 }
 
 /// All of them; `tests/fuzz/corpus` has a folder of inputs for each.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     target("head", head::check),
     target("body", body::check_fixed),
     target("chunked", body::check_chunked),
@@ -46,6 +47,7 @@ pub const TARGETS: [Target; 14] = [
     target("config", config::check),
     target("rules", masks::check_rules),
     target("schema", masks::check_schema),
+    target("template", template::check),
 ];
 
 const fn target(name: &'static str, run: fn(&[u8])) -> Target {

@@ -1,8 +1,8 @@
 //! Safety rules and schemas: any text is refused with a reason or compiled, and what is drawn from a schema's masks is
 //! JSON.
 //!
-//! Invariant: the tokens are the 256 bytes and an end, so an input repeats everywhere. Time and memory are the runner's to
-//! bound.
+//! Invariant: the tokens are the 256 bytes and, behind them, an end, so an input repeats everywhere. Time and memory are
+//! the runner's to bound.
 
 use std::{io, path::Path, sync::LazyLock};
 
@@ -12,30 +12,37 @@ use zerohop_engine::{Form, Grammars};
 use crate::Cuts;
 
 /// The end token.
-const END: u32 = 0;
+const END: u32 = 256;
 /// Tokens drawn of an answer.
 const DRAWN: usize = 48;
 
-static GRAMMARS: LazyLock<Grammars> = LazyLock::new(|| {
+/// A tokenizer of bytes, with these control tokens behind them: the library numbers them so, whatever the file says.
+pub(crate) fn tokenizer(controls: &[&str]) -> Vec<u8> {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     let direct = (0..=255u8).filter(|&b| printable(b)).map(char::from);
     // GPT-2's characters for the other 68 bytes.
     let others = ('\u{100}'..).take(68);
     let vocab: serde_json::Map<String, serde_json::Value> = direct
         .chain(others)
-        .zip(1..)
+        .zip(0..)
         .map(|(piece, id): (char, u32)| (piece.to_string(), id.into()))
         .collect();
+    let added = controls.iter().zip(END..).map(|(content, id)| {
+        serde_json::json!({"id": id, "content": content, "special": true, "normalized": false, "single_word": false,
+            "lstrip": false, "rstrip": false})
+    });
     let tokenizer = serde_json::json!({
         "version": "1.0", "normalizer": null, "post_processor": null,
-        "added_tokens": [{"id": END, "content": "<end>", "special": true, "normalized": false, "single_word": false,
-            "lstrip": false, "rstrip": false}],
+        "added_tokens": added.collect::<Vec<_>>(),
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         "model": {"type": "BPE", "vocab": vocab, "merges": []},
     });
-    Grammars::new(tokenizer.to_string().as_bytes(), &[END]).unwrap_or_else(|error| panic!("{error}"))
-});
+    tokenizer.to_string().into_bytes()
+}
+
+static GRAMMARS: LazyLock<Grammars> =
+    LazyLock::new(|| Grammars::new(&tokenizer(&["<end>"]), &[END]).unwrap_or_else(|error| panic!("{error}")));
 
 struct Made<'a>(&'a str);
 

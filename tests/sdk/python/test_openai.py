@@ -190,7 +190,7 @@ def test_several_answers(gpt):
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, "response_format.json_schema.schema"),
-        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"functions": [{"name": "f g"}]}, "functions[0].name"),
         ({"messages": [{"role": "tool", "tool_call_id": "c", "content": "r"}]}, "messages[0].tool_call_id"),
     ],
     ids=["n", "top", "top-range", "bias", "penalty", "tool", "choice", "schema", "functions", "result"],

@@ -13,7 +13,7 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
-use super::{example, machine, report, statistics::spread};
+use super::{example, machine, own, report, statistics::spread};
 use crate::{
     failure::{Doing, Failure, Outcome},
     model::{self, Model},
@@ -30,6 +30,9 @@ pub(crate) struct Options {
     /// A quarter of the steps, to see that it works
     #[arg(long)]
     quick: bool,
+    /// The engine's own cost instead: its share of a step, and prompts in the prefix cache; needs no llama.cpp
+    #[arg(long)]
+    own: bool,
 }
 
 const MODEL: &str = "gemma3-270m";
@@ -74,6 +77,9 @@ impl Cell {
 
 /// Measures and publishes.
 pub(crate) fn bench(place: &Place, options: &Options) -> Outcome {
+    if options.own {
+        return own::bench(place, MODEL, options.rounds, options.quick);
+    }
     // Before anything is built, which is work as well.
     let busy = others_load()?;
     let library = setup::setup(place)?;
@@ -185,7 +191,7 @@ impl Files {
 }
 
 /// A program that is asked by lines and answers in JSON. Ended when dropped.
-struct Side {
+pub(super) struct Side {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -193,7 +199,7 @@ struct Side {
 }
 
 impl Side {
-    fn start(mut command: Command, threads: u32) -> Outcome<Self> {
+    pub(super) fn start(mut command: Command, threads: u32) -> Outcome<Self> {
         command.arg(threads.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let shown = shell::shown(&command);
@@ -211,7 +217,7 @@ impl Side {
         Ok(side)
     }
 
-    fn ask(&mut self, request: &str) -> Outcome<Value> {
+    pub(super) fn ask(&mut self, request: &str) -> Outcome<Value> {
         let shown = &self.shown;
         writeln!(self.input, "{request}").doing(|| format!("ask {shown}"))?;
         self.answer()

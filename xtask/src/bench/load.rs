@@ -17,6 +17,8 @@ pub(super) struct Sample {
     pub(super) rate: f64,
     /// Median time to a reply, microseconds.
     pub(super) median_us: f64,
+    /// What 99 of 100 replies did not exceed, microseconds.
+    pub(super) p99_us: f64,
     /// Processor time of the server for one request, microseconds.
     pub(super) cpu_us: f64,
 }
@@ -89,6 +91,7 @@ fn parse(text: &str, cpu_ns: u64) -> Option<Sample> {
     Some(Sample {
         rate: after("Requests/sec:")?.parse().ok()?,
         median_us: microseconds(after("50%")?)?,
+        p99_us: microseconds(after("99%")?)?,
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         cpu_us: cpu_ns as f64 / 1000.0 / requests,
     })
@@ -108,11 +111,12 @@ mod tests {
     #[test]
     fn figures_of_wrk() {
         let clean = "Running 2s test @ http://127.0.0.1:1/\n  1 threads and 32 connections\n  Latency Distribution\n     \
-                     50%  1.50ms\n     75%  2.00ms\n  20000 requests in 2.00s, 14.00MB read\nRequests/sec:  10000.00\n";
+                     50%  1.50ms\n     99%  2.00ms\n  20000 requests in 2.00s, 14.00MB read\nRequests/sec:  10000.00\n";
         let broken = format!("{clean}  Socket errors: connect 0, read 1, write 0, timeout 0\n");
         let expected = Sample {
             rate: 10_000.0,
             median_us: 1_500.0,
+            p99_us: 2_000.0,
             cpu_us: 5.0,
         };
         for (text, found) in [(clean, Some(expected)), (broken.as_str(), None), ("", None)] {

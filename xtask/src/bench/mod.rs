@@ -3,6 +3,7 @@
 //! Nothing here passes or fails by a figure. Invariant: everything that is compared was measured in one interleaved run
 //! on the same cores, and the table says how, with the spread.
 
+mod cache;
 mod engine;
 mod example;
 mod grammar;
@@ -11,10 +12,13 @@ mod index;
 mod load;
 mod mask;
 mod memory;
+mod own;
 mod parse;
 pub(crate) mod report;
+mod segment;
 mod server;
 mod statistics;
+mod traces;
 mod zero_copy;
 
 use clap::Subcommand;
@@ -27,12 +31,16 @@ pub(crate) enum Bench {
     /// The engine against llama.cpp on Gemma 3 270M: prefill, and decode in batches of 1 to 16
     ///
     /// Fetches the model (240 MB, Gemma's terms) and compiles llama.cpp once (ten minutes of CPU time). Needs Python 3.11
-    /// with pip, and a C++ compiler (Debian: build-essential).
+    /// with pip, and a C++ compiler (Debian: build-essential). With --own it needs none of that.
     Engine(engine::Options),
     /// Constant replies over HTTP: nginx, the bare ring, and zerohop on the same core, loaded by wrk from another
     ///
     /// Needs two cores, and Debian's packages nginx-light, wrk and util-linux (taskset).
     Http(http::Options),
+    /// Stored answers in files: a Zipf mix against one hot answer, and hot answers beside reads of cold parts
+    ///
+    /// Needs two cores, and Debian's packages wrk and util-linux (taskset).
+    Cache(cache::Options),
     /// Resident memory with thousands of clients that hold on to it, and after they have gone
     Memory(memory::Options),
     /// Large replies: copied, vectored and without a copy, over loopback and (as root) over a pair of virtual cards
@@ -55,6 +63,14 @@ pub(crate) enum Bench {
     ///
     /// Needs Debian's package util-linux (taskset), a C compiler, and 1 GB where temporary files go.
     Index(index::Options),
+    /// Hit ratios of the cache on public traces, beside LRU, S3-FIFO, SIEVE and W-TinyLFU
+    ///
+    /// Needs Debian's package util-linux (taskset), and the traces in the folder that ZEROHOP_TEST_DATA names.
+    Traces(traces::Options),
+    /// The cache's values on disk: a full log replayed, sealed in both forms, and values read
+    ///
+    /// Needs Debian's package util-linux (taskset), and 200 MB where temporary files go.
+    Segment(segment::Options),
 }
 
 /// Measures.
@@ -62,12 +78,15 @@ pub(crate) fn bench(place: &Place, bench: &Bench) -> Outcome {
     match bench {
         Bench::Engine(options) => engine::bench(place, options),
         Bench::Http(options) => http::bench(place, options),
+        Bench::Cache(options) => cache::bench(place, options),
         Bench::Memory(options) => memory::bench(place, options),
         Bench::Zc(options) => zero_copy::bench(place, options),
         Bench::Parse(options) => parse::bench(place, options),
         Bench::Mask(options) => mask::bench(place, options),
         Bench::Grammar(options) => grammar::bench(place, options),
         Bench::Index(options) => index::bench(place, options),
+        Bench::Traces(options) => traces::bench(place, options),
+        Bench::Segment(options) => segment::bench(place, options),
     }
 }
 

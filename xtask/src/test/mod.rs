@@ -4,6 +4,7 @@
 //! in silence, and the tests skipped aloud are exactly those that `tests/skips.txt` allows on this machine.
 
 mod count;
+mod parquet;
 mod rust;
 mod sdk;
 mod skips;
@@ -16,7 +17,7 @@ use std::{
 use clap::Args;
 
 use crate::{
-    differential,
+    differential, ebpf,
     failure::{Failure, Outcome},
     fuzz,
     place::{self, Place},
@@ -65,8 +66,12 @@ enum Step {
     Differential,
     /// The fuzz targets, a few seconds each, where a C++ compiler is installed
     Fuzz,
+    /// The programs for the kernel: built again and compared, where their compiler is installed
+    Ebpf,
     /// The examples in the documentation of the code
     Docs,
+    /// Parts of the cache, read by pyarrow, pandas, Polars and DuckDB
+    Parquet,
     /// anthropic and openai for Python
     SdkPython,
     /// @anthropic-ai/sdk and openai for Node
@@ -74,7 +79,7 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Format,
         Self::Lints,
         Self::Tidy,
@@ -86,7 +91,9 @@ impl Step {
         Self::ZeroCopy,
         Self::Differential,
         Self::Fuzz,
+        Self::Ebpf,
         Self::Docs,
+        Self::Parquet,
         Self::SdkPython,
         Self::SdkNode,
     ];
@@ -104,7 +111,9 @@ impl Step {
             Self::ZeroCopy => "zero-copy",
             Self::Differential => "differential",
             Self::Fuzz => "fuzz",
+            Self::Ebpf => "ebpf",
             Self::Docs => "docs",
+            Self::Parquet => "parquet",
             Self::SdkPython => "sdk-python",
             Self::SdkNode => "sdk-node",
         }
@@ -177,6 +186,7 @@ fn perform(context: &Context, step: Step, unbuilt: bool) -> Row {
         | Step::Epoll
         | Step::ZeroCopy
         | Step::Differential
+        | Step::Parquet
         | Step::SdkPython
         | Step::SdkNode
             if unbuilt =>
@@ -213,7 +223,9 @@ fn perform(context: &Context, step: Step, unbuilt: bool) -> Row {
         Step::ZeroCopy => rust::zero_copy(context, &mut counts),
         Step::Differential => differing(context, &mut counts),
         Step::Fuzz => fuzzing(context, &mut counts),
+        Step::Ebpf => programs(context, &mut counts),
         Step::Docs => rust::docs(context, &mut counts),
+        Step::Parquet => parquet::parts(context, &mut counts),
         Step::SdkPython => sdk::python(context, &mut counts),
         Step::SdkNode => sdk::node(context, &mut counts),
     };
@@ -265,6 +277,17 @@ fn fuzzing(context: &Context, counts: &mut Counts) -> Outcome {
     }
     skip(counts, "fuzz", "there is no C++ compiler");
     Ok(())
+}
+
+/// The programs for the kernel, byte for byte.
+fn programs(context: &Context, counts: &mut Counts) -> Outcome {
+    match ebpf::unusable(context.place) {
+        None => counts.check(ebpf::check(context.place)),
+        Some(why) => {
+            skip(counts, "ebpf", &why);
+            Ok(())
+        }
+    }
 }
 
 /// Says aloud that a step cannot run here.

@@ -7,11 +7,11 @@
 use std::{collections::BTreeSet, env, fs, path::Path};
 
 use crate::{
-    differential,
+    differential, ebpf,
     failure::{Doing, Failure, Outcome},
     fuzz,
     place::Place,
-    shell,
+    shell, tune,
 };
 
 /// Something that a machine may lack, and how we look whether it does.
@@ -20,7 +20,7 @@ struct Fact {
     here: fn() -> bool,
 }
 
-const FACTS: [Fact; 6] = [
+const FACTS: [Fact; 10] = [
     // Public traces and schemas, too large to be committed.
     Fact {
         name: "test-data",
@@ -35,6 +35,15 @@ const FACTS: [Fact; 6] = [
         name: "cargo-deny",
         here: || shell::exists("cargo-deny"),
     },
+    // Its weights are not part of the repository.
+    Fact {
+        name: "gemma3-270m",
+        here: || {
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../target/models/gemma3-270m/model.onnx")
+                .is_file()
+        },
+    },
     // Versions of it differ in what they refuse.
     Fact {
         name: "nginx-1.22",
@@ -44,9 +53,24 @@ const FACTS: [Fact; 6] = [
         name: "c++",
         here: fuzz::can_build,
     },
+    // The compiler for programs in the kernel, of the versions that made the committed ones.
+    Fact {
+        name: "bpf-tool-chain",
+        here: || Place::find().is_ok_and(|place| ebpf::unusable(&place).is_none()),
+    },
+    // The capabilities that loading programs and making network namespaces take, and the tool for the latter.
+    Fact {
+        name: "bpf",
+        here: ebpf::may_load,
+    },
     Fact {
         name: "nvidia-gpu",
         here: || Path::new("/dev/nvidia0").exists(),
+    },
+    // Root's, as a rule; a container may forbid it to root too.
+    Fact {
+        name: "own-network",
+        here: tune::own_network,
     },
 ];
 

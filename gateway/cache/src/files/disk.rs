@@ -20,6 +20,8 @@ use tokio_uring::{
     fs::{self as ring, File as RingFile},
 };
 
+use zerohop_ring::ReadFile;
+
 use super::{File, Files, Open};
 
 /// Submissions that fit the writer's ring; it has one or two in flight.
@@ -164,6 +166,10 @@ impl Files for DiskFiles {
         }
         found.sort();
         Ok(found)
+    }
+
+    fn readable(&self, name: &str) -> io::Result<Option<ReadFile>> {
+        ReadFile::new(fs::File::open(self.at(name)?)?).map(Some)
     }
 
     async fn sync_folder(&self) -> io::Result<()> {

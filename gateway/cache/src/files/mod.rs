@@ -16,6 +16,8 @@ mod tests;
 
 use std::{future::Future, io};
 
+use zerohop_ring::ReadFile;
+
 pub use disk::{DiskFiles, Executor};
 pub use sim::{SimDisk, SimFiles};
 
@@ -46,6 +48,14 @@ pub trait Files: 'static {
 
     /// The files of the folder with their sizes in bytes, sorted by name.
     fn list(&self) -> impl Future<Output = io::Result<Vec<(String, u64)>>>;
+
+    /// A file as workers read from it; `None` where they cannot.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    fn readable(&self, _name: &str) -> io::Result<Option<ReadFile>> {
+        Ok(None)
+    }
 
     /// Makes what was created, renamed or removed last through a crash.
     fn sync_folder(&self) -> impl Future<Output = io::Result<()>>;

@@ -74,8 +74,7 @@ impl<'a, F: File, T> Sink<'a, F, T> {
         }
         let end = self.start + (self.run.len() / PAGE) as u32;
         if end > *self.capacity {
-            // An eighth more than needed, since readers map the file anew whenever it has grown.
-            let room = end + (end / 8).max(GROWTH);
+            let room = u32::try_from(room(end.into())).unwrap_or(u32::MAX);
             self.file.reserve(u64::from(room) * PAGE as u64).await?;
             *self.capacity = room;
         }
@@ -93,4 +92,9 @@ impl<'a, F: File, T> Sink<'a, F, T> {
         self.file.sync().await?;
         Ok(self.copies.take().unwrap_or_default())
     }
+}
+
+/// Pages that a file which needs so many is given: an eighth more, since readers map it anew whenever it has grown.
+pub(super) fn room(pages: u64) -> u64 {
+    pages + (pages / 8).max(GROWTH.into())
 }

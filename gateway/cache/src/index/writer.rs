@@ -15,7 +15,7 @@ use super::{
     meta::{Found, Meta, SLOTS},
     page::{PAGE, Page},
     pages::Pages,
-    sink::Sink,
+    sink::{Sink, room},
     space::Space,
     stage::{Stage, Staged},
     tree::{Reader, Tree},
@@ -24,6 +24,9 @@ use crate::{
     files::{File, Files, Open},
     types::{Entry, ModelNumber},
 };
+
+/// Pages that the directory has at most.
+const SLOTS_OF_DIRECTORY: u64 = 16;
 
 /// What an opened index says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +144,20 @@ impl<F: Files> IndexWriter<F> {
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         u64::from(self.inner.capacity) * PAGE as u64
+    }
+
+    /// Bytes that the file grows by at most in a commit that changes so many buckets.
+    #[must_use]
+    pub fn growth(&self, buckets: u64) -> u64 {
+        let models = self.inner.models.len() as u64;
+        let tables = models * (u64::from(self.buckets()) / 256 + u64::from(self.buckets()) / 65_536 + 2);
+        let directory = SLOTS_OF_DIRECTORY;
+        let wanted = u64::from(self.inner.space.used()) + buckets + tables + directory;
+        let capacity = u64::from(self.inner.capacity);
+        if wanted <= capacity {
+            return 0;
+        }
+        (room(wanted) - capacity) * PAGE as u64
     }
 
     /// Names, in the order of their numbers, those since the last commit too.

@@ -6,10 +6,17 @@
 //!
 //! - [`frame`]: an answer as bytes of the log.
 //! - [`log`]: the active segment, `active-<n>.seg`.
+//! - [`part`]: sealed parts, `part-<n>.parquet`.
+//! - [`compact`]: which parts are made anew.
 
+pub mod compact;
 pub mod frame;
 pub mod log;
+pub mod part;
 
+#[cfg(test)]
+#[path = "compact_tests.rs"]
+mod compact_tests;
 #[cfg(test)]
 #[path = "log_tests.rs"]
 mod log_tests;

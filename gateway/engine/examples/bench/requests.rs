@@ -1,11 +1,12 @@
 //! The engine's side of `cargo xtask bench engine`: does what it is asked to on standard input, and tells what it cost.
 //!
 //! A line `prefill TOKENS` sends a prompt of so many tokens and waits for the first one of its answer. `decode BATCH
-//! CONTEXT STEPS` has BATCH answers to prompts of CONTEXT tokens in progress and then counts STEPS steps of them all. All
+//! CONTEXT STEPS` has BATCH answers to prompts of CONTEXT tokens in progress and then counts STEPS steps of them all, and
+//! where their time went. `prefix TOKENS` sends a prompt of so many tokens twice, the second time with the prefix cache. All
 //! of it goes through the real engine: preparation, scheduler, model, greedy draw, mail.
 //!
-//! It never counts the thread that asks. Invariant: each answer is one line of JSON with the tokens, the time on a CPU of
-//! all other threads, and the time on the wall, in seconds.
+//! It never counts the thread that asks. Invariant: each answer is one line of JSON; times are in seconds, on the wall or (as
+//! `cpu`, and those of `prefix`) on a CPU, of all threads but that one.
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use zerohop_engine::{
     Conversation, Engine, EngineConfig, Generate, Job, JobHandle, JobKind, Mail, Message, Model, ModelOptions, Prompt,
     Role, Runtime, Sampling, Submit, Ticket, mailbox,
@@ -41,15 +42,13 @@ pub(super) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<(), F
     for line in io::stdin().lock().lines() {
         let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let cost = match words[..] {
-            ["prefill", tokens] => bench.prefill(tokens.parse()?)?,
+        let answer = match words[..] {
+            ["prefill", tokens] => bench.prefill(tokens.parse()?)?.told(),
             ["decode", batch, context, steps] => bench.decode(batch.parse()?, context.parse()?, steps.parse()?)?,
+            ["prefix", tokens] => bench.prefix(tokens.parse()?)?,
             _ => return Err(format!("unknown request {line:?}").into()),
         };
-        println!(
-            "{}",
-            json!({"tokens": cost.tokens, "cpu": cost.cpu.as_secs_f64(), "wall": cost.wall.as_secs_f64()})
-        );
+        println!("{answer}");
     }
     Ok(())
 }
@@ -58,6 +57,12 @@ struct Cost {
     tokens: u64,
     cpu: Duration,
     wall: Duration,
+}
+
+impl Cost {
+    fn told(&self) -> Value {
+        json!({"tokens": self.tokens, "cpu": self.cpu.as_secs_f64(), "wall": self.wall.as_secs_f64()})
+    }
 }
 
 struct Bench {
@@ -96,13 +101,28 @@ impl Bench {
 
     fn prefill(&mut self, tokens: usize) -> Result<Cost, Failure> {
         let prompt = self.prompt(tokens)?;
+        self.first_token(prompt, tokens)
+    }
+
+    /// The same prompt, unknown and then known.
+    fn prefix(&mut self, tokens: usize) -> Result<Value, Failure> {
+        let prompt = self.prompt(tokens)?;
+        let unknown = self.first_token(prompt.clone(), tokens)?;
+        let before = self.engine.stats().cached_tokens;
+        let known = self.first_token(prompt, tokens)?;
+        let cached = self.engine.stats().cached_tokens - before;
+        Ok(json!({"unknown": unknown.cpu.as_secs_f64(), "known": known.cpu.as_secs_f64(), "cached": cached}))
+    }
+
+    /// Up to the first token of the answer to a prompt.
+    fn first_token(&mut self, prompt: Conversation, tokens: usize) -> Result<Cost, Failure> {
         let meter = Meter::start()?;
         let _handle = self.submit(prompt, 1)?;
         self.wait(|engine| engine.stats().open == 0);
         meter.stop(tokens as u64)
     }
 
-    fn decode(&mut self, batch: u64, context: usize, steps: u64) -> Result<Cost, Failure> {
+    fn decode(&mut self, batch: u64, context: usize, steps: u64) -> Result<Value, Failure> {
         let longest = CONTEXT - context;
         if batch > SLOTS as u64 || steps + 2 * batch + 2 > longest as u64 {
             return Err(format!("{batch} sequences and {steps} steps do not fit").into());
@@ -118,12 +138,17 @@ impl Bench {
         // From one step to another: the counter rises when a step's model has run.
         let joined = self.engine.stats().decode_tokens;
         self.wait(|engine| engine.stats().decode_tokens >= joined + 2 * batch);
-        let (begun, meter) = (self.engine.stats().decode_tokens, Meter::start()?);
-        self.wait(|engine| engine.stats().decode_tokens >= begun + steps * batch);
-        let cost = meter.stop(self.engine.stats().decode_tokens - begun)?;
+        let (before, meter) = (self.engine.stats(), Meter::start()?);
+        self.wait(|engine| engine.stats().decode_tokens >= before.decode_tokens + steps * batch);
+        let after = self.engine.stats();
+        let mut told = meter.stop(after.decode_tokens - before.decode_tokens)?.told();
+        told["steps"] = (after.steps - before.steps).into();
+        told["run"] = (after.run_time - before.run_time).as_secs_f64().into();
+        told["draw"] = (after.sample_time - before.sample_time).as_secs_f64().into();
+        told["own"] = (after.own_time - before.own_time).as_secs_f64().into();
         drop(handles);
         self.wait(|engine| engine.stats().open == 0);
-        Ok(cost)
+        Ok(told)
     }
 
     /// A conversation of exactly so many tokens, like none before.

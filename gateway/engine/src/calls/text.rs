@@ -43,7 +43,11 @@ pub(crate) fn without_tools(conversation: &Conversation, system: bool) -> Conver
     if may_call(&conversation.tools) {
         introduce(&conversation.tools, system, &mut messages);
     }
-    messages.into()
+    Conversation {
+        messages,
+        template_arguments: conversation.template_arguments.clone(),
+        ..Conversation::default()
+    }
 }
 
 /// The text of an assistant's message with its calls.
@@ -144,6 +148,7 @@ mod tests {
         Conversation {
             messages,
             tools: tools(choice),
+            ..Conversation::default()
         }
     }
 

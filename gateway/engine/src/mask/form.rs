@@ -73,6 +73,11 @@ pub(super) fn regex(pattern: &str) -> Result<&str, Refusal> {
         let text = format!("the regular expression nests more than {MAX_DEPTH} groups");
         return Err(Refusal::new(text));
     }
+    if gbnf_rule(pattern.lines().next().unwrap_or_default()) == Some("root") {
+        let text =
+            "this is a grammar in GBNF and no regular expression; a grammar is given by itself, in Lark's syntax";
+        return Err(Refusal::new(text));
+    }
     let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
     let escapes = pattern
         .strip_suffix('$')
@@ -115,12 +120,25 @@ fn check_grammar(text: &str) -> Result<(), Refusal> {
     if text.lines().count() > MAX_RULES {
         return Err(Refusal::new(format!("the grammar has more than {MAX_RULES} lines")));
     }
+    if let Some(rule) = text.lines().find_map(gbnf_rule) {
+        return Err(Refusal::new(format!(
+            "the grammar is in GBNF (`{rule} ::= …`), but grammars are read in Lark's syntax: `start: …`"
+        )));
+    }
     if depth(text) > MAX_DEPTH {
         return Err(Refusal::new(format!(
             "the grammar nests more than {MAX_DEPTH} brackets"
         )));
     }
     Ok(())
+}
+
+/// The name of the rule that begins in this line, if it is one of llama.cpp's GBNF, which no line of Lark's can be.
+fn gbnf_rule(line: &str) -> Option<&str> {
+    let (name, _) = line.split_once("::=")?;
+    let name = name.trim();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    ((1..=64).contains(&name.len()) && name.bytes().all(plain)).then_some(name)
 }
 
 /// How deep brackets nest, escaped ones not counted. Quoted ones are: what is quoted depends on the grammar, and a bound

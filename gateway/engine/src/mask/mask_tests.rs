@@ -69,7 +69,7 @@ fn what_is_drawn_from_masks_fits() {
     type Fits = fn(&str) -> bool;
     let schema = r#"{"type": "object", "properties": {"z": {"type": "integer", "minimum": 3, "maximum": 12},
         "a": {"enum": ["x", null, [1]]}}, "required": ["z", "a"], "additionalProperties": false}"#;
-    let cases: [(Form, Fits); 7] = [
+    let cases: [(Form, Fits); 11] = [
         (Form::Object, |text| text.starts_with('{') && is_json(text)),
         (Form::Schema(schema.into()), |text| {
             let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
@@ -78,6 +78,24 @@ fn what_is_drawn_from_masks_fits() {
             (3.0..=12.0).contains(&number) && text.starts_with("{\"z\":") && text.contains(",\"a\":")
         }),
         (Form::Schema("true".into()), is_json),
+        (
+            Form::Schema(r#"{"oneOf": [{"const": 1}, {"const": 2.5}, {"enum": [37]}]}"#.into()),
+            |text| ["1", "2.5", "37"].contains(&text),
+        ),
+        (
+            Form::Schema(
+                r##"{"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {
+                "a": {"type": "object", "properties": {"k": {"const": 1}, "x": {"type": "null"}}, "required": ["k", "x"],
+                    "additionalProperties": false},
+                "b": {"type": "object", "properties": {"k": {"const": 2}}, "required": ["k"], "additionalProperties": false}}}"##
+                    .into(),
+            ),
+            |text| [r#"{"k":1,"x":null}"#, r#"{"k":2}"#].contains(&text),
+        ),
+        (
+            Form::Schema(r#"{"type": "string", "minLength": 2.0, "maxLength": 3.0, "pattern": "^a*$"}"#.into()),
+            |text| ["\"aa\"", "\"aaa\""].contains(&text),
+        ),
         (Form::Regex("^(?:ab|c+)[0-9]{2}$".into()), |text| {
             let digits = text.trim_start_matches("ab").trim_start_matches('c');
             digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_digit()) && text.len() > 2
@@ -87,6 +105,9 @@ fn what_is_drawn_from_masks_fits() {
             Form::Choice(vec!["yes".into(), "yes, \"sir\"".into(), "no/\n".into()]),
             |text| ["yes", "yes, \"sir\"", "no/\n"].contains(&text),
         ),
+        (Form::Grammar("start: \"a ::= \" /b ::= c/\n".into()), |text| {
+            text == "a ::= b ::= c"
+        }),
         (Form::Grammar("start: \"(\" start \")\" | /[0-9]/\n".into()), |text| {
             let depth = text.len() / 2;
             text.starts_with(&"(".repeat(depth)) && text.ends_with(&")".repeat(depth))
@@ -172,7 +193,27 @@ fn what_cannot_be_guaranteed_is_refused_with_its_place() {
             schema(r#"{"properties": {"b": {"oneOf": [{"type": "number"}, {"type": "integer"}]}}, "required": ["b"]}"#),
             "`oneOf` of schemas that may overlap is not supported: use `anyOf` (`oneOf` at $.properties.b)",
         ),
+        (
+            schema(r#"{"properties": {"a": {"maxLength": 10000000000}}}"#),
+            "`maxLength` must be an integer from 0 to 1000000000 (leave it out for no bound) at $.properties.a",
+        ),
+        (
+            schema(r#"{"minItems": -1}"#),
+            "`minItems` must be an integer from 0 to 1000000000 (leave it out for no bound) at $",
+        ),
+        (
+            schema(r#"{"maxProperties": 1.5}"#),
+            "`maxProperties` must be an integer from 0 to 1000000000 (leave it out for no bound) at $",
+        ),
         (Form::Regex("^$".into()), "the regular expression is empty"),
+        (
+            Form::Regex("root ::= \"a\"".into()),
+            "this is a grammar in GBNF and no regular expression; a grammar is given by itself, in Lark's syntax",
+        ),
+        (
+            Form::Grammar("# digits\nroot ::= [0-9]+ ws-2\nws-2 ::= \" \"\n".into()),
+            "the grammar is in GBNF (`root ::= …`), but grammars are read in Lark's syntax: `start: …`",
+        ),
         (Form::Choice(vec![]), "there is no choice"),
         (Form::Choice(vec!["a".into(), String::new()]), "a choice is empty"),
         (Form::Grammar(" \n".into()), "the grammar is empty"),
@@ -214,6 +255,35 @@ fn a_lenient_schema_guarantees_what_it_can() {
             .compile(&Form::Schema("{\"a\"".into()), Strictness::Lenient)
             .is_err()
     );
+}
+
+/// The greatest counts cost no more than small ones.
+#[test]
+fn absurd_counts_are_compiled_at_once() {
+    let masks = masks();
+    for text in [
+        r#"{"type": "string", "maxLength": 1000000000}"#,
+        r#"{"type": "string", "minLength": 1000000000}"#,
+        r#"{"type": "string", "pattern": "^[a-z]+$", "maxLength": 1000000000}"#,
+        r#"{"type": "array", "maxItems": 1000000000, "items": {"type": "string", "maxLength": 1000000000}}"#,
+        r#"{"type": "array", "minItems": 1000000000, "items": {"type": "array", "minItems": 1000000000}}"#,
+        r#"{"type": "object", "minProperties": 1000000000}"#,
+        r#"{"type": "object", "maxProperties": 1000000000}"#,
+    ] {
+        let compiled = masks.compile(&Form::Schema(text.into()), Strictness::Strict);
+        let compiled = compiled.unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
+        let mut guide = Guide::new(compiled.as_deref(), None);
+        for _ in 0..100 {
+            guide.compute();
+            assert_eq!(guide.fault(), None, "{text}");
+            let Some(&token) = guide.mask().and_then(|mask| allowed(mask).last().copied()).as_ref() else {
+                break;
+            };
+            if token == END || guide.commit(token, &[]) {
+                break;
+            }
+        }
+    }
 }
 
 /// Each would take minutes, gigabytes or the stack if nothing bounded it.

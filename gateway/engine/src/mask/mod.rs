@@ -4,6 +4,7 @@
 //! [`Helper`] computes the masks of a batch while the model runs. It never changes logits and never draws. Invariant: as
 //! long as only tokens of a guide's masks are drawn, the text so far can be completed to one that fits.
 
+mod apart;
 mod bare;
 mod cache;
 mod compiler;
@@ -146,6 +147,13 @@ impl Masks {
             compiler: Compiler::default(),
             cache: Mutex::default(),
         })
+    }
+
+    /// Whether a form is compiled already, so that [`Self::compile`] of it as a strict one takes no time.
+    pub(crate) fn knows(&self, form: &Form) -> bool {
+        let key = Key::new(form, Strictness::Strict);
+        let known = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&key);
+        known.is_some_and(|outcome| outcome.is_ok())
     }
 
     /// Compiles a form, or finds it compiled; `None` for a free one. Takes milliseconds, at most [`compiler::PATIENCE`].

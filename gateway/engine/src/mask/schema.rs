@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Refusal, Strictness};
+use super::{Refusal, Strictness, apart};
 
 /// Subschemas of one schema.
 const MAX_SUBSCHEMAS: usize = 20_000;
@@ -13,6 +13,17 @@ const MAX_SUBSCHEMAS: usize = 20_000;
 const MAX_VALUES: usize = 20_000;
 /// Alternatives of one `oneOf`, which are compared with each other, and patterns of one `patternProperties`, likewise.
 const MAX_COMPARED: usize = 128;
+
+/// Keywords that count, and the most that they may say: more has no place in the compiler's tables.
+const COUNTS: [&str; 6] = [
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+];
+const MAX_COUNT: u64 = 1_000_000_000;
 
 /// Keywords that restrict and that no mask can guarantee.
 const UNSUPPORTED: [&str; 19] = [
@@ -69,9 +80,9 @@ const NO_FORMATS: [&str; 9] = [
 ];
 
 /// Keywords that hold one schema, a list of schemas, and schemas by name.
-const ONE: [&str; 2] = ["additionalProperties", "additionalItems"];
-const SOME: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+pub(super) const ONE: [&str; 2] = ["additionalProperties", "additionalItems"];
+pub(super) const SOME: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+pub(super) const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 
 /// Reads a schema and makes it one that the compiler takes.
 ///
@@ -86,7 +97,9 @@ pub(super) fn read(text: &str, strictness: Strictness) -> Result<Value, Refusal>
         subschemas: 0,
         values: 0,
     };
-    let mut root = match walk.schema(value)? {
+    let mut walked = walk.schema(value)?;
+    apart::settle(&mut walked);
+    let mut root = match walked {
         Value::Object(object) => object,
         Value::Bool(true) => Map::new(),
         _ => return Err(Refusal::new("the schema at $ is false: nothing fits it")),
@@ -165,6 +178,7 @@ impl Walk {
         }
         match key {
             "format" => return self.format(value),
+            key if COUNTS.contains(&key) => return self.count(key, &value).map(Some),
             "$ref" => self.reference(&value)?,
             "enum" => {
                 self.values += value.as_array().map_or(0, Vec::len);
@@ -214,6 +228,23 @@ impl Walk {
         };
         self.path.pop();
         Ok(walked)
+    }
+
+    /// A count, which may be written with a fraction of zero.
+    fn count(&self, key: &str, value: &Value) -> Result<Value, Refusal> {
+        #[expect(clippy::cast_precision_loss, reason = "it is below 2^53")]
+        let written = |value: f64| value.fract() == 0.0 && (0.0..=MAX_COUNT as f64).contains(&value);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+        let count = match value.as_u64() {
+            Some(count) => Some(count),
+            None => value.as_f64().filter(|value| written(*value)).map(|value| value as u64),
+        };
+        match count.filter(|count| *count <= MAX_COUNT) {
+            Some(count) => Ok(count.into()),
+            None => Err(self.refusal(format_args!(
+                "`{key}` must be an integer from 0 to {MAX_COUNT} (leave it out for no bound)"
+            ))),
+        }
     }
 
     fn format(&self, value: Value) -> Result<Option<Value>, Refusal> {

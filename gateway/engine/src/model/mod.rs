@@ -3,6 +3,7 @@
 //! Loading and inspecting are one examination: what [`inspect`] calls fit, [`Model::load`] loads. It never repairs and
 //! never guesses. Invariant: in a [`Model`] graph, tokenizer and configuration agree, and the graph has run.
 
+mod bare;
 mod config;
 mod graph;
 mod problem;
@@ -38,8 +39,10 @@ use self::{
     template::Template,
 };
 
+pub use self::bare::Chat;
 pub(crate) use self::graph::builder;
 pub use self::problem::Problem;
+pub use self::template::check_template_argument;
 pub(crate) use self::{
     graph::open as open_graph,
     problem::{read as read_file, read_optional as read_optional_file},

@@ -127,7 +127,7 @@ impl Prompts {
         let texts = messages.iter().map(|message| message.content.as_str());
         let [wall, end] = unused_characters(texts.chain(structured.texts()))
             .ok_or_else(|| fault("the messages use every noncharacter of Unicode".into()))?;
-        let bytes = structured.guard(|text| self.spellings.guard(text, wall));
+        structured.guard(&self.template, |text| self.spellings.guard(text, wall));
         let mut guarded: Vec<Cow<'_, str>> = contents().map(|text| self.spellings.guard(text, wall)).collect();
         if continues && let Some(last) = guarded.last_mut() {
             last.to_mut().push(end);
@@ -138,7 +138,7 @@ impl Prompts {
             .enumerate()
             .map(|(index, (message, content))| structured.message(index, message.role, content))
             .collect();
-        let rendered = self.template.render(&shown, structured.tools(), bytes, !continues);
+        let rendered = self.template.render(&shown, structured.told(), !continues);
         let mut rendered = rendered.map_err(fault)?;
         if continues {
             let cut = rendered

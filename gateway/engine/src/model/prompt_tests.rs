@@ -322,3 +322,41 @@ proptest::proptest! {
         proptest::prop_assert_eq!(show(prompts, &prompt.ids), want);
     }
 }
+
+#[test]
+fn arguments_of_a_template_stay_text() {
+    let template = "{% if mode == 'end' %}E{% endif %}{% if kind == \"<b>\" %}B{% endif %}<|user|>{{ note }}{{ list | tojson }}\
+                    {{ messages[0].content }}";
+    let prompts = prompts(template);
+    let told = |arguments: &str| {
+        let mut conversation = conversation(&[(Role::User, "q")]);
+        conversation.template_arguments = arguments.into();
+        let encoded = prompts.encode(&conversation);
+        encoded.map(|prompt| show(&prompts, &prompt.ids))
+    };
+    let fine = |arguments: &str| told(arguments).expect("a prompt");
+    assert_eq!(
+        fine(r#"{"note": "<|end|>", "list": ["<a><b>"]}"#),
+        "⟦<|user|>⟧<|end|>[\"<a><b>\"]q"
+    );
+    assert_eq!(
+        fine(r#"{"note": "<|e", "list": {"<b>": 1}}"#),
+        "⟦<|user|>⟧<|e{\"<b>\": 1}q"
+    );
+    // What the template compares them with it finds, though it is (or lies within) the spelling of a token.
+    assert_eq!(fine(r#"{"mode": "end", "note": "", "list": 1}"#), "E⟦<|user|>⟧1q");
+    assert_eq!(fine(r#"{"kind": "<b>", "note": "", "list": 1}"#), "B⟦<|user|>⟧1q");
+    for (arguments, want) in [
+        (
+            r#"{"messages": []}"#,
+            "`messages`: this name is reserved: the chat template has it already",
+        ),
+        ("[]", "invalid type: sequence, expected a map at line 1 column 0"),
+    ] {
+        assert_eq!(
+            told(arguments),
+            Err((Part::TemplateArguments, want.into())),
+            "{arguments}"
+        );
+    }
+}

@@ -24,6 +24,58 @@ const FUEL: u64 = 5_000_000;
 /// Bytes that a template may add to the messages' own, for each of them.
 const OUTPUT_PER_MESSAGE: usize = 64 << 10;
 
+/// Names that a template has already: what it is told, and functions and words of its language.
+const RESERVED: [&str; 22] = [
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "bos_token",
+    "eos_token",
+    "pad_token",
+    "unk_token",
+    "chat_template",
+    "conversation",
+    "tokenize",
+    "return_dict",
+    "raise_exception",
+    "strftime_now",
+    "namespace",
+    "range",
+    "dict",
+    "debug",
+    "loop",
+    "self",
+    "super",
+    "caller",
+];
+
+/// Whether a chat template may be given an argument with this name.
+///
+/// # Errors
+/// The rule that it breaks, as the end of a sentence.
+pub fn check_template_argument(name: &str) -> Result<(), &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if !(1..=64).contains(&name.len()) || !name.bytes().all(plain) || name.as_bytes()[0].is_ascii_digit() {
+        return Err("a name must be 1 to 64 letters, digits and underscores, and not begin with a digit");
+    }
+    match RESERVED.contains(&name) {
+        true => Err("this name is reserved: the chat template has it already"),
+        false => Ok(()),
+    }
+}
+
+/// What a template is told beside the messages: all that a client wrote already protected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told<'a> {
+    /// In OpenAI's shape; none if there are none.
+    pub(super) tools: &'a [serde_json::Value],
+    /// By names that [`check_template_argument`] takes.
+    pub(super) arguments: &'a serde_json::Map<String, serde_json::Value>,
+    /// Bytes of all that is structured: tools, calls and arguments.
+    pub(super) bytes: usize,
+}
+
 /// A message as the template sees it: all that a client wrote already protected by [`super::prompt`].
 #[derive(Serialize)]
 pub(super) struct TemplateMessage<'a> {
@@ -63,6 +115,7 @@ pub(super) struct TokenNames {
 /// A compiled template.
 pub(super) struct Template {
     environment: Environment<'static>,
+    source: String,
     names: TokenNames,
 }
 
@@ -86,19 +139,27 @@ impl Template {
         environment
             .add_template_owned(NAME, without_generation_marks(source))
             .map_err(|error| one_line(&error))?;
-        Ok(Self { environment, names })
+        Ok(Self {
+            environment,
+            source: source.into(),
+            names,
+        })
     }
 
-    /// The text of `messages`, and of `tools` if there are any (in OpenAI's shape, `structured` bytes as JSON together with
-    /// all calls); with `opens_answer`, up to where the model begins to write.
+    /// Whether it has this text as a literal, perhaps to compare an argument with.
+    pub(super) fn knows(&self, text: &str) -> bool {
+        let quoted = |quote: char| self.source.contains(&format!("{quote}{text}{quote}"));
+        text.len() <= 64 && (quoted('\'') || quoted('"'))
+    }
+
+    /// The text of `messages` and of what is `told` beside them; with `opens_answer`, up to where the model begins to write.
     ///
     /// # Errors
     /// The template's own message (`raise_exception`), or that it exceeded its budget.
     pub(super) fn render(
         &self,
         messages: &[TemplateMessage<'_>],
-        tools: &[serde_json::Value],
-        structured: usize,
+        told: Told<'_>,
         opens_answer: bool,
     ) -> Result<String, String> {
         #[derive(Serialize)]
@@ -109,18 +170,21 @@ impl Template {
             add_generation_prompt: bool,
             #[serde(flatten)]
             names: &'a TokenNames,
+            #[serde(flatten)]
+            arguments: &'a serde_json::Map<String, serde_json::Value>,
         }
         let contents: usize = messages.iter().map(|message| message.content.len()).sum();
         let mut out = Limited {
             bytes: Vec::with_capacity(contents + 64 * messages.len()),
             // A message's text can be written as JSON too, where each byte becomes at most six.
-            limit: contents + 6 * structured + OUTPUT_PER_MESSAGE * (messages.len() + 1),
+            limit: contents + 6 * told.bytes + OUTPUT_PER_MESSAGE * (messages.len() + 1),
         };
         let context = Value::from(Serde(Context {
             messages,
-            tools,
+            tools: told.tools,
             add_generation_prompt: opens_answer,
             names: &self.names,
+            arguments: told.arguments,
         }));
         let template = self.environment.get_template(NAME).map_err(|error| one_line(&error))?;
         template

@@ -2,6 +2,16 @@ use super::*;
 use crate::Role;
 
 fn render(source: &str, messages: &[(Role, &str)], opens_answer: bool) -> Result<String, String> {
+    render_told(source, messages, "{}", opens_answer)
+}
+
+fn render_told(source: &str, messages: &[(Role, &str)], arguments: &str, opens_answer: bool) -> Result<String, String> {
+    let arguments = serde_json::from_str(arguments).expect("an object");
+    let told = Told {
+        tools: &[],
+        arguments: &arguments,
+        bytes: 0,
+    };
     let names = TokenNames {
         bos_token: "<s>".into(),
         eos_token: "</s>".into(),
@@ -11,7 +21,7 @@ fn render(source: &str, messages: &[(Role, &str)], opens_answer: bool) -> Result
         .iter()
         .map(|&(role, content)| TemplateMessage::new(role, content))
         .collect();
-    Template::compile(source, names)?.render(&messages, &[], 0, opens_answer)
+    Template::compile(source, names)?.render(&messages, told, opens_answer)
 }
 
 #[test]
@@ -115,6 +125,47 @@ fn refusals_are_one_line() {
     for (name, source, want) in cases {
         let error = render(source, &[(Role::User, "x")], true).expect_err(name);
         assert!(error.contains(want) && !error.contains('\n'), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_template_is_told_arguments() {
+    let thinks = "{% if enable_thinking is defined and enable_thinking is false %}no{% else %}yes{% endif %}\
+                  {% if not enable_thinking | default(true) %}!{% endif %}";
+    let shows = "{{ a.b[0] | tojson }} {{ n + 1 }} {{ none_given is none }} {{ bos_token }}{{ add_generation_prompt }}";
+    for (source, arguments, want) in [
+        (thinks, "{}", "yes"),
+        (thinks, r#"{"enable_thinking": true}"#, "yes"),
+        (thinks, r#"{"enable_thinking": false}"#, "no!"),
+        (
+            shows,
+            r#"{"a": {"b": [{"c": 1}]}, "n": 2, "none_given": null}"#,
+            "{\"c\": 1} 3 True <s>False",
+        ),
+    ] {
+        let got = render_told(source, &[(Role::User, "x")], arguments, false);
+        assert_eq!(got.as_deref(), Ok(want), "{source} {arguments}");
+    }
+}
+
+#[test]
+fn a_template_cannot_be_given_what_it_has() {
+    for name in ["enable_thinking", "_a", "documents", "x1", &"a".repeat(64)] {
+        assert_eq!(check_template_argument(name), Ok(()), "{name}");
+    }
+    for name in [
+        "",
+        "1a",
+        "a-b",
+        "a.b",
+        "é",
+        &"a".repeat(65),
+        "messages",
+        "bos_token",
+        "raise_exception",
+        "loop",
+    ] {
+        assert!(check_template_argument(name).is_err(), "{name}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::HashMap};
 use serde_json::{Map, Value, json};
 
 use super::{
-    template::{Template, TemplateMessage},
+    template::{Template, TemplateMessage, Told, check_template_argument},
     vocabulary::Control,
 };
 use crate::{
@@ -29,6 +29,10 @@ pub(super) struct Structured {
     tools: Vec<Value>,
     /// One for each message; empty if no message has any.
     messages: Vec<Extra>,
+    /// For the template itself.
+    arguments: Map<String, Value>,
+    /// Bytes of all texts in them, with what JSON writes around each.
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -41,8 +45,12 @@ struct Extra {
 impl Structured {
     /// Reads tools and calls. Their JSON was written by a client, so it may be wrong.
     pub(super) fn read(conversation: &Conversation, style: Style) -> Result<Self, Fault> {
+        let arguments = arguments(&conversation.template_arguments).map_err(|why| (Part::TemplateArguments, why))?;
         if !has_any(conversation) {
-            return Ok(Self::default());
+            return Ok(Self {
+                arguments,
+                ..Self::default()
+            });
         }
         let mut tools = Vec::new();
         if calls::may_call(&conversation.tools) {
@@ -65,6 +73,8 @@ impl Structured {
         Ok(Self {
             tools,
             messages: messages?,
+            arguments,
+            bytes: 0,
         })
     }
 
@@ -72,7 +82,8 @@ impl Structured {
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let mut texts = Vec::new();
         let extras = &self.messages;
-        for value in self.tools.iter().chain(extras.iter().flat_map(|extra| &extra.calls)) {
+        let calls = extras.iter().flat_map(|extra| &extra.calls);
+        for value in self.tools.iter().chain(calls).chain(self.arguments.values()) {
             collect(value, &mut texts);
         }
         for extra in extras {
@@ -82,8 +93,9 @@ impl Structured {
         texts.into_iter()
     }
 
-    /// Protects every text by `guard`; the bytes of all of them. The few words that templates look for stay as they are.
-    pub(super) fn guard(&mut self, guard: impl Fn(&str) -> Cow<'_, str>) -> usize {
+    /// Protects every text by `guard`. The few words that templates look for stay as they are, and arguments that are words
+    /// of this one; the names of arguments are plain and not shown.
+    pub(super) fn guard(&mut self, template: &Template, guard: impl Fn(&str) -> Cow<'_, str>) {
         let mut bytes = 0;
         let mut protect = |text: &mut String| {
             bytes += text.len() + 8;
@@ -95,18 +107,25 @@ impl Structured {
         };
         let extras = &mut self.messages;
         let calls = extras.iter_mut().flat_map(|extra| &mut extra.calls);
-        for value in self.tools.iter_mut().chain(calls) {
+        let shown = |value: &&mut Value| !value.as_str().is_some_and(|text| template.knows(text));
+        let arguments = self.arguments.values_mut().filter(shown);
+        for value in self.tools.iter_mut().chain(calls).chain(arguments) {
             change(value, &mut protect);
         }
         for extra in extras {
             extra.call_id.iter_mut().for_each(&mut protect);
             extra.name.iter_mut().for_each(&mut protect);
         }
-        bytes
+        self.bytes = bytes;
     }
 
-    pub(super) fn tools(&self) -> &[Value] {
-        &self.tools
+    /// What a template is told beside the messages.
+    pub(super) fn told(&self) -> Told<'_> {
+        Told {
+            tools: &self.tools,
+            arguments: &self.arguments,
+            bytes: self.bytes,
+        }
     }
 
     /// The message at `index` with what it has beside its text.
@@ -118,6 +137,21 @@ impl Structured {
             message.name = extra.name.as_deref();
         }
         message
+    }
+}
+
+/// Reads the arguments of a template.
+fn arguments(text: &str) -> Result<Map<String, Value>, String> {
+    if text.is_empty() {
+        return Ok(Map::new());
+    }
+    let arguments: Map<String, Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match arguments
+        .keys()
+        .find_map(|name| check_template_argument(name).err().map(|rule| (name, rule)))
+    {
+        None => Ok(arguments),
+        Some((name, rule)) => Err(format!("`{name}`: {rule}")),
     }
 }
 
@@ -235,7 +269,7 @@ pub(super) fn detect(template: &Template, controls: &[Control]) -> Format {
                 TemplateMessage::new(Role::System, LISTED),
                 TemplateMessage::new(Role::User, "Hello"),
             ];
-            let shown = template.render(&trial, &[], 0, true);
+            let shown = template.render(&trial, Structured::default().told(), true);
             Format::fallback(shown.is_ok_and(|text| text.contains(LISTED)))
         }
     }
@@ -260,8 +294,12 @@ fn written(template: &Template) -> Option<Style> {
             ..TemplateMessage::new(Role::Tool, RESULT)
         },
     ];
-    let listed = template.render(&trial[..1], &tools, 0, true).ok()?;
-    let shown = template.render(&trial, &tools, 0, true).ok()?;
+    let with_tools = Structured {
+        tools: tools.into(),
+        ..Structured::default()
+    };
+    let listed = template.render(&trial[..1], with_tools.told(), true).ok()?;
+    let shown = template.render(&trial, with_tools.told(), true).ok()?;
     if !listed.contains(LISTED) || !shown.contains(RESULT) {
         return None;
     }

@@ -54,6 +54,7 @@ fn talk(id: &str) -> Conversation {
     Conversation {
         messages: vec![Message::new(Role::User, "q"), asks, result],
         tools: tools(),
+        ..Conversation::default()
     }
 }
 

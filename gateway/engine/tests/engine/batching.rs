@@ -1,8 +1,15 @@
 //! The same tokens alone and in company, whatever joins and leaves beside.
 
-use zerohop_engine::{EngineConfig, Finish, JobKind, ModelOptions, Role, Sampling};
+use std::path::Path;
 
-use crate::support::{Client, Conversation, Received, generate, greedy, message, model, prompt};
+use zerohop_engine::{
+    EngineConfig, Event, Finish, Form, Generate, JobKind, Model, ModelOptions, Prompt, Role, Sampling,
+};
+
+use crate::{
+    skip::skipped,
+    support::{Client, Conversation, Received, generate, greedy, message, model, prompt, runtime},
+};
 
 /// The first third joins and leaves step by step, the rest comes all at once.
 const JOBS: usize = 48;
@@ -81,6 +88,92 @@ fn batched_equals_alone() {
         assert!(stats.peak_batch >= 8, "{stats:?}");
         assert!(stats.moves > 0, "{stats:?}");
     }
+}
+
+/// Sixteen of all kinds: greedy and drawn, with penalties, bound to forms, of every length. Log probabilities tell the
+/// tokens themselves.
+fn of_all_kinds(index: usize) -> JobKind {
+    let schema = r#"{"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string", "maxLength": 20}},
+        "required": ["n", "s"], "additionalProperties": false}"#;
+    let mut request = Generate::new(Prompt::Tokens(Vec::new()));
+    request.max_tokens = Some([48, 24, 40, 32][index % 4]);
+    request.logprobs = Some(0);
+    request.sampling.seed = index as u64 * 104_729;
+    request.sampling.temperature = [0.0, 0.8, 1.2, 0.0][index % 4];
+    match index / 4 {
+        0 => {}
+        1 => (request.sampling.repetition_penalty, request.sampling.top_p) = (1.3, 0.9),
+        2 => {
+            request.form = [Form::Object, Form::Schema(schema.into())][index % 2].clone();
+            request.sampling.min_p = 0.05;
+        }
+        _ => {
+            request.form = Form::Regex("[a-z ]{8,40}".into());
+            request.sampling.frequency_penalty = 0.7;
+            request.sampling.presence_penalty = 0.3;
+            request.sampling.top_k = Some(50);
+        }
+    }
+    JobKind::Generate(Box::new(request))
+}
+
+/// Every token drawn, and the end.
+fn tokens(received: &Received) -> (Vec<u32>, Finish) {
+    let told = received.events.iter().flat_map(|event| match event {
+        Event::Text { logprobs, .. } => &logprobs[..],
+        _ => &[],
+    });
+    let (finish, _) = received.finished().unwrap_or_else(|| panic!("{received:?}"));
+    (told.map(|told| told.token).collect(), finish.clone())
+}
+
+/// At some time at least `beside` of them have to be in one batch: short answers end before the last prompts are read.
+fn sixteen(load: impl Fn() -> Model, beside: u64) {
+    const SIXTEEN: usize = 16;
+    let mut client = Client::start(load(), &EngineConfig::default());
+    let alone: Vec<_> = (0..SIXTEEN)
+        .map(|index| tokens(&client.run(prompt(index), of_all_kinds(index))))
+        .collect();
+    assert_eq!(client.engine.stats().peak_batch, 1);
+    drop(client);
+    let all: usize = alone.iter().map(|(tokens, _)| tokens.len()).sum();
+    assert!(all > SIXTEEN * 8, "answers long enough to tell: {all} tokens");
+    // Another engine: nothing comes from the prefix cache.
+    let mut client = Client::start(load(), &EngineConfig::default());
+    let jobs: Vec<_> = (0..SIXTEEN)
+        .map(|index| client.submit(prompt(index), of_all_kinds(index)))
+        .collect();
+    for (index, ((ticket, _handle), alone)) in jobs.iter().zip(&alone).enumerate() {
+        assert_eq!(&tokens(&client.outcome(*ticket)), alone, "sequence {index}");
+    }
+    let stats = client.engine.stats();
+    assert!(stats.peak_batch >= beside, "{stats:?}");
+}
+
+#[test]
+fn sixteen_together_are_sixteen_alone() {
+    let name = "sixteen_together_are_sixteen_alone";
+    if model(name, &ModelOptions::default()).is_none() {
+        return;
+    }
+    sixteen(
+        || model(name, &ModelOptions::default()).expect("it was there before"),
+        2,
+    );
+}
+
+/// The same on a model with real weights, if `cargo xtask model gemma3-270m` made one.
+#[test]
+fn sixteen_together_are_sixteen_alone_on_gemma() {
+    let name = "sixteen_together_are_sixteen_alone_on_gemma";
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../models/gemma3-270m");
+    if !dir.join("model.onnx").is_file() {
+        return skipped(name, &format!("no model in {}", dir.display()));
+    }
+    let Some(runtime) = runtime(name) else { return };
+    let options = ModelOptions::default();
+    let load = || Model::load(&runtime, &dir, &options).unwrap_or_else(|problem| panic!("{problem}"));
+    sixteen(load, 8);
 }
 
 #[test]

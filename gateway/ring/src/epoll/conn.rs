@@ -45,6 +45,8 @@ pub(super) struct Conn {
     /// FIN follows the send in flight.
     finishing: bool,
     closing: bool,
+    /// Reads of files in flight for it.
+    pub(super) reads: u32,
     queued: bool,
     stamp: Stamp,
 }
@@ -61,9 +63,14 @@ impl Conn {
             send: None,
             finishing: false,
             closing: false,
+            reads: 0,
             queued: false,
             stamp: Stamp::default(),
         }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.closing
     }
 
     fn can_go_on(&self) -> bool {
@@ -158,7 +165,11 @@ impl Epoll {
 
     pub(super) fn start_close(&mut self, id: ConnId, abort: bool) {
         let Some(conn) = self.conns.get_mut(id) else { return };
+        let reads = conn.is_open() && conn.reads > 0;
         conn.closing = true;
+        if reads {
+            self.files.give_up(id);
+        }
         if abort {
             if let Some((parcel, _)) = conn.send.take() {
                 let (buf, result) = (parcel.head, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
@@ -193,8 +204,9 @@ impl Epoll {
         }
     }
 
-    /// Sends and receives where possible, once around.
+    /// Reads, sends and receives where possible, once around.
     pub(super) fn do_work(&mut self) {
+        self.begin_reads();
         for _ in 0..self.work.len() {
             let Some(id) = self.work.pop_front() else { break };
             if let Some(conn) = self.conns.get_mut(id) {

@@ -1,10 +1,15 @@
 //! The maker on epoll: edge-triggered readiness, and non-blocking receives and sends made inside the turn.
 //!
+//! Files are always "ready" to epoll, and a read of one waits for the disk all the same. So a worker whose reads find
+//! something that is not in the page cache has a helper thread, started by the first such read, which does nothing but that
+//! (`files`).
+//!
 //! It serves where io_uring may not be used, and it is the honest control in benches, so it is written to be fast:
 //! one registration a connection, a receive only when there is something, a wait only when there is nothing else to do.
 //! Invariant: a connection is in `work` if and only if its `queued` is set; one that could go on is queued or starved.
 
 mod conn;
+mod files;
 
 use std::{
     collections::VecDeque,
@@ -15,7 +20,7 @@ use std::{
 };
 
 use crate::{
-    BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, Options, Parcel, Wake,
+    BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, Options, Parcel, ReadFile, ReadToken, Wake,
     accept::{self, Listener, REST, State, Trouble},
     clock::Clock,
     pool::Pool,
@@ -25,6 +30,7 @@ use crate::{
     wake::EventWake,
 };
 use conn::Conn;
+use files::Files;
 
 /// Connections accepted from one listener in one go, so that a flood of them does not stop those that are there.
 const ACCEPT_MAX: usize = 64;
@@ -49,6 +55,7 @@ pub struct Epoll {
     /// The last turn returned without asking for events.
     unpolled: bool,
     events: Vec<Event>,
+    files: Files,
     wake: Arc<EventWake>,
     clock: Clock,
     spin: Spin,
@@ -78,6 +85,7 @@ impl Epoll {
             starved: VecDeque::new(),
             unpolled: false,
             events: Vec::with_capacity(256),
+            files: Files::new(options.max_reads),
             wake: Arc::new(wake),
             clock: Clock::new(),
             spin,
@@ -181,9 +189,7 @@ impl Epoll {
             slept = true;
             self.stats.sleeps += 1;
             let slept = self.poll(deadline.map(|deadline| Duration::from_nanos(deadline - now)));
-            if self.wake.take() {
-                self.ready.push(Completion::Woken);
-            }
+            self.take_news();
             slept?;
             now = self.clock.fresh();
         }
@@ -208,8 +214,18 @@ impl Epoll {
             }
         }
         self.events = events;
-        if self.wake.is_pending() && self.wake.take() {
+        if self.wake.is_pending() {
+            self.take_news();
+        }
+    }
+
+    fn take_news(&mut self) {
+        let news = self.wake.take();
+        if news.woken {
             self.ready.push(Completion::Woken);
+        }
+        if news.helped {
+            self.collect_reads();
         }
     }
 }
@@ -274,6 +290,10 @@ impl Io for Epoll {
 
     fn close(&mut self, conn: ConnId, abort: bool) {
         self.start_close(conn, abort);
+    }
+
+    fn read(&mut self, token: ReadToken, file: &Arc<ReadFile>, offset: u64, len: usize, buf: Vec<u8>) {
+        self.start_read(token, file, (offset, len), buf);
     }
 
     fn turn(&mut self, deadline: Option<Nanos>, out: &mut Vec<Completion>) -> io::Result<()> {

@@ -38,6 +38,8 @@ pub(super) struct Conn {
     closing: Closing,
     /// The close waits for room in the submission queue.
     unsubmitted: bool,
+    /// Reads of files in flight for it.
+    pub(super) reads: usize,
 }
 
 impl Conn {
@@ -50,17 +52,24 @@ impl Conn {
             finishing: false,
             closing: Closing::No,
             unsubmitted: false,
+            reads: 0,
         }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.closing == Closing::No
     }
 
     pub(super) fn wire(&self) -> WireId {
         self.wire
     }
 
-    pub(super) fn in_hand(&self, ended: bool, sent: bool) -> InHand {
+    pub(super) fn in_hand(&self, ended: bool, sent: bool, read: usize) -> InHand {
         InHand {
             receiving: ended || !matches!(self.recv, Recv::Off | Recv::Over),
             sending: sent || self.send.is_some(),
+            // Those of a connection that closes are not answered.
+            reading: read + if self.is_open() { self.reads } else { 0 },
             closing: self.closing != Closing::No,
         }
     }

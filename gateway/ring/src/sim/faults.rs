@@ -37,6 +37,12 @@ pub struct Faults {
     pub clock_steps: u16,
     /// A reset takes away what had come before it and was not read, as some systems do.
     pub lost_tails: u16,
+    /// The disk gives only a part of a file's bytes at first.
+    pub short_file_reads: u16,
+    /// The disk fails (`EIO`).
+    pub failed_reads: u16,
+    /// A read of a file takes a hundred delays.
+    pub slow_reads: u16,
 }
 
 impl Faults {
@@ -55,9 +61,12 @@ impl Faults {
         stalls: 0,
         clock_steps: 0,
         lost_tails: 0,
+        short_file_reads: 0,
+        failed_reads: 0,
+        slow_reads: 0,
     };
 
-    /// Every fault that a client's bytes survive, and their speed: all but resets and stalls.
+    /// Every fault that a client's bytes survive, and their speed: all but resets, stalls, and disks that fail or are slow.
     pub const ROUGH: Self = Self {
         delay: 1_000..=2_000_000,
         short_reads: 300,
@@ -72,6 +81,9 @@ impl Faults {
         stalls: 0,
         clock_steps: 10,
         lost_tails: 0,
+        short_file_reads: 300,
+        failed_reads: 0,
+        slow_reads: 0,
     };
 
     /// Every fault.
@@ -79,6 +91,8 @@ impl Faults {
         resets: 20,
         stalls: 5,
         lost_tails: 512,
+        failed_reads: 100,
+        slow_reads: 20,
         ..Self::ROUGH
     };
 }
@@ -110,11 +124,17 @@ pub enum Fault {
     ClockStep,
     /// See [`Faults::lost_tails`].
     LostTail,
+    /// See [`Faults::short_file_reads`].
+    ShortFileRead,
+    /// See [`Faults::failed_reads`].
+    FailedRead,
+    /// See [`Faults::slow_reads`].
+    SlowRead,
 }
 
 impl Fault {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::ShortRead,
         Self::ShortWrite,
         Self::Reset,
@@ -127,6 +147,9 @@ impl Fault {
         Self::Stall,
         Self::ClockStep,
         Self::LostTail,
+        Self::ShortFileRead,
+        Self::FailedRead,
+        Self::SlowRead,
     ];
 
     /// In words.
@@ -145,6 +168,9 @@ impl Fault {
             Self::Stall => "stall",
             Self::ClockStep => "clock step",
             Self::LostTail => "lost tail",
+            Self::ShortFileRead => "short file read",
+            Self::FailedRead => "failed read",
+            Self::SlowRead => "slow read",
         }
     }
 }
@@ -164,6 +190,8 @@ pub enum Operation {
     GiveBack,
     /// A send began.
     Send,
+    /// A read of a file began.
+    Read,
     /// FIN was asked for.
     Finish,
     /// An orderly close was asked for.
@@ -230,6 +258,9 @@ impl Faults {
             Fault::Stall => self.stalls,
             Fault::ClockStep => self.clock_steps,
             Fault::LostTail => self.lost_tails,
+            Fault::ShortFileRead => self.short_file_reads,
+            Fault::FailedRead => self.failed_reads,
+            Fault::SlowRead => self.slow_reads,
         }
     }
 }

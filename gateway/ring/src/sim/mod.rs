@@ -10,6 +10,7 @@ mod clients;
 mod conn;
 mod digest;
 mod faults;
+mod files;
 mod net;
 
 use std::{
@@ -27,12 +28,13 @@ pub use clients::{Net, WireState};
 use conn::Conn;
 use digest::Summary;
 pub use faults::{Fault, FaultCounts, Faults, Notice, Operation, What};
+pub use files::Contents;
 use net::{Event, Listening, Shared, Way};
 pub use net::{WINDOW, WireId};
 
 use crate::{
-    Accepted, BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, Options, Parcel, Wake, accept::REST,
-    pool::Pool, slots::Slots,
+    Accepted, BufId, Completion, ConnId, Io, IoStats, ListenerId, Nanos, Options, Parcel, ReadFile, ReadToken, Wake,
+    accept::REST, file::Reading, pool::Pool, slots::Slots,
 };
 
 /// What a turn takes, so that a worker that never waits still gets older.
@@ -62,6 +64,7 @@ pub struct Sim {
     lent: BTreeMap<u32, WireId>,
     ready: VecDeque<Completion>,
     starved: VecDeque<ConnId>,
+    reads: Slots<Reading>,
     wake: Arc<Flag>,
     now: Nanos,
     /// The wall clock's seconds beyond the monotonic clock, as of the last turn.
@@ -104,6 +107,7 @@ impl Sim {
             lent: BTreeMap::new(),
             ready: VecDeque::new(),
             starved: VecDeque::new(),
+            reads: Slots::new(options.max_reads),
             wake: Arc::default(),
             now: 0,
             wall: 0,
@@ -168,11 +172,14 @@ impl Sim {
         let ended = waits(|it| matches!(it, Completion::RecvEnded { .. }));
         let sent = waits(|it| matches!(it, Completion::Sent { .. }));
         let closed = waits(|it| matches!(it, Completion::Closed { .. }));
+        let is_read = |it: &&Completion| matches!(it, Completion::Read { token, .. } if token.conn == id);
+        let read = self.ready.iter().filter(is_read).count();
         match self.conns.get_mut(id) {
-            Some(conn) => Some(conn.in_hand(ended, sent)),
+            Some(conn) => Some(conn.in_hand(ended, sent, read)),
             None => closed.then_some(InHand {
                 receiving: ended,
                 sending: sent,
+                reading: read,
                 closing: true,
             }),
         }
@@ -193,6 +200,7 @@ impl Sim {
             Event::CancelSend(conn) => self.on_cancel_send(conn),
             Event::Finish(conn) => self.on_finish(conn),
             Event::Close(conn) => self.on_close(conn),
+            Event::Read(read) => self.on_read(read),
             Event::Script(script) => script(&Net {
                 shared: self.shared.clone(),
             }),
@@ -323,6 +331,10 @@ impl Sim {
                         shared.did(conn.wire(), Operation::Accept);
                     }
                 }
+                Completion::Read { token, outcome } => match outcome {
+                    Ok(bytes) => shared.note(format_args!("answer read {token:?} {}", Summary(bytes))),
+                    Err(error) => shared.note(format_args!("answer read {token:?} {:?}", error.kind())),
+                },
                 completion => shared.note(format_args!("answer {completion:?}")),
             }
             out.push(completion);
@@ -337,6 +349,8 @@ pub struct InHand {
     pub receiving: bool,
     /// It sends, or has not yet said that it is done.
     pub sending: bool,
+    /// So many reads of files for it, which it goes on with or has not yet said to be over.
+    pub reading: usize,
     /// It was told to close.
     pub closing: bool,
 }
@@ -349,6 +363,7 @@ fn conn_of(completion: &Completion) -> Option<ConnId> {
         | Completion::RecvEnded { conn, .. }
         | Completion::Sent { conn, .. }
         | Completion::Closed { conn } => Some(*conn),
+        Completion::Read { token, .. } => Some(token.conn),
         Completion::Refused { .. } | Completion::AcceptEnded { .. } | Completion::Woken => None,
     }
 }
@@ -441,6 +456,10 @@ impl Io for Sim {
 
     fn close(&mut self, conn: ConnId, abort: bool) {
         self.start_close(conn, abort);
+    }
+
+    fn read(&mut self, token: ReadToken, file: &Arc<ReadFile>, offset: u64, len: usize, buf: Vec<u8>) {
+        self.start_read(token, file, (offset, len), buf);
     }
 
     /// As [`Io::turn`], in virtual time. A turn without a deadline in which nothing can ever happen would sleep for ever:

@@ -45,6 +45,7 @@ pub(super) enum Event {
     CancelSend(ConnId),
     Finish(ConnId),
     Close(ConnId),
+    Read(ConnId),
     Script(Box<dyn FnOnce(&Net)>),
 }
 
@@ -62,6 +63,7 @@ impl fmt::Debug for Event {
             Self::CancelSend(conn) => write!(f, "cancel send {conn:?}"),
             Self::Finish(conn) => write!(f, "finish {conn:?}"),
             Self::Close(conn) => write!(f, "close {conn:?}"),
+            Self::Read(read) => write!(f, "read {read:?}"),
             Self::Script(_) => write!(f, "script"),
         }
     }

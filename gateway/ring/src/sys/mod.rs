@@ -14,6 +14,7 @@ pub(crate) mod map;
 pub(crate) mod message;
 pub(crate) mod net;
 pub(crate) mod pool;
+pub(crate) mod reads;
 pub(crate) mod ring;
 pub(crate) mod zero_copy;
 

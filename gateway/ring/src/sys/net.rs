@@ -50,6 +50,15 @@ pub fn listen(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result
     Ok(TcpListener::from(socket))
 }
 
+/// Whether [`listen`] failed since the kernel, or a sandbox in its place, does not know an option such as `SO_REUSEPORT`.
+#[must_use]
+pub fn is_unknown_option(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)
+    )
+}
+
 fn set_option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {
     let length = value.len() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of a live slice.

@@ -1,4 +1,4 @@
-//! An io_uring with everything that it lends to the kernel: receive buffers and the bytes of sends.
+//! An io_uring with everything that it lends to the kernel: receive buffers, the bytes of sends, and the memory of reads.
 //!
 //! It knows nothing about connections. Invariant: memory named in a submission is owned here until the final completion
 //! of that submission was reaped; what cannot be reaped when the ring is dropped is leaked.
@@ -16,10 +16,12 @@ use super::{
     check,
     message::Message,
     pool::{GROUP, Pool},
+    reads::Reads,
     zero_copy::{self, ZeroCopies},
 };
 use crate::{
     ConnId, Level, Parcel,
+    file::Reading,
     token::{Op, Token},
 };
 
@@ -80,6 +82,8 @@ pub(crate) struct Size {
     pub(crate) buffer_size: u32,
     /// Bytes that answered zero-copy sends may hold beside the arena.
     pub(crate) held_bytes: usize,
+    /// Reads of files in flight.
+    pub(crate) reads: u32,
 }
 
 pub(crate) struct Ring {
@@ -93,11 +97,13 @@ pub(crate) struct Ring {
     loans: Vec<Loan>,
     /// Dropped after `uring`, as are the loans.
     zero_copies: ZeroCopies,
+    /// As they are.
+    reads: Reads,
     /// Submissions without their final completion.
     in_flight: usize,
     /// Of those, the sends of which only the notification is missing.
     notifying: usize,
-    /// Submissions that found the queue full, in order. Bounded by what connections may have in flight.
+    /// Submissions that found the queue full, in order. Bounded by what connections and reads may have in flight.
     waiting: VecDeque<squeue::Entry>,
     enters: u64,
 }
@@ -131,6 +137,7 @@ impl Ring {
             pool: Some(pool),
             loans,
             zero_copies: ZeroCopies::new(size.held_bytes),
+            reads: Reads::new(size.reads),
             in_flight: 0,
             notifying: 0,
             waiting,
@@ -271,6 +278,36 @@ impl Ring {
         &mut self.zero_copies
     }
 
+    /// Takes a read and asks for its bytes. `Err` gives it back: as many are in flight as may be.
+    pub(crate) fn read(&mut self, reading: Reading) -> Result<(), Reading> {
+        let id = self.reads.insert(reading)?;
+        self.read_on(id);
+        Ok(())
+    }
+
+    /// Asks for what a read misses.
+    pub(crate) fn read_on(&mut self, id: ConnId) {
+        if let Some(entry) = self.reads.submission(id) {
+            self.push(&entry);
+        }
+    }
+
+    /// Asks the kernel to let go of a read. It need not, and the read answers in any case.
+    pub(crate) fn give_up(&mut self, id: ConnId) {
+        let target = Token::of(Op::Read, id);
+        let answer = target.with(Op::GiveUp);
+        self.push(&opcode::AsyncCancel::new(target.0).build().user_data(answer.0));
+    }
+
+    /// The reads under way.
+    pub(crate) fn reads(&self) -> &Reads {
+        &self.reads
+    }
+
+    pub(crate) fn reads_mut(&mut self) -> &mut Reads {
+        &mut self.reads
+    }
+
     /// Whether something waits to be submitted.
     pub(crate) fn has_submissions(&mut self) -> bool {
         !self.waiting.is_empty() || !self.uring.submission().is_empty()
@@ -304,7 +341,8 @@ impl Ring {
     fn push_now(&mut self, entry: &squeue::Entry) -> bool {
         let mut queue = self.uring.submission();
         // SAFETY: what the entry points to is owned by this ring until its final completion: receive buffers by
-        // `pool`, send bytes by `loans` and `zero_copies`; the other operations name descriptors only.
+        // `pool`, send bytes by `loans` and `zero_copies`, the memory of reads by `reads`; the other operations name
+        // descriptors only.
         unsafe { queue.push(entry) }.is_ok()
     }
 
@@ -396,6 +434,7 @@ impl Ring {
                         loan.lent = false;
                     }
                 }
+                Some(Op::Read) => self.reads.completed(token, result),
                 Some(Op::ZeroCopy) => {
                     let Some((id, told)) = self.zero_copies.completed(token, !more) else {
                         continue;
@@ -443,6 +482,7 @@ impl Drop for Ring {
             // The kernel may still read or write these: nobody may ever get the same memory.
             std::mem::forget(std::mem::take(&mut self.loans));
             std::mem::forget(std::mem::replace(&mut self.zero_copies, ZeroCopies::new(0)));
+            std::mem::forget(std::mem::replace(&mut self.reads, Reads::new(0)));
             std::mem::forget(self.pool.take());
         }
         if self.enter_flags != 0 {

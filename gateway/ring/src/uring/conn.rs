@@ -71,6 +71,8 @@ pub(super) struct Conn {
     /// FIN follows the send in flight.
     finishing: bool,
     closing: Closing,
+    /// Reads of files in flight for it.
+    pub(super) reads: u32,
     stamp: Stamp,
 }
 
@@ -86,6 +88,7 @@ impl Conn {
             local: peer.ip().to_canonical().is_loopback(),
             finishing: false,
             closing: Closing::No,
+            reads: 0,
             stamp: Stamp::default(),
         }
     }
@@ -101,6 +104,10 @@ impl Conn {
             }
             ZeroCopy::Always => self.unnotified < UNNOTIFIED_MAX,
         }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.closing == Closing::No
     }
 
     fn receives(&self) -> bool {
@@ -367,7 +374,11 @@ impl Uring {
         if abort && let Some(sending) = conn.sending {
             self.ring.cancel(target(id, sending), Token::of(Op::Send, id));
         }
+        let reads = conn.is_open() && conn.reads > 0;
         conn.closing = closing;
+        if reads {
+            self.give_up_reads(id);
+        }
         let mut out = std::mem::take(&mut self.ready);
         self.close_if_idle(id, &mut out);
         self.ready = out;

@@ -22,6 +22,7 @@ pub(crate) fn try_level(level: Level) -> io::Result<()> {
             buffers: 2,
             buffer_size: 64,
             held_bytes: 0,
+            reads: 0,
         },
     )?;
     let (mut ours, theirs) = UnixStream::pair()?;

@@ -2,21 +2,24 @@
 //! and keeps everything that was answered.
 //!
 //! It never sleeps: it turns the maker until a condition holds or patience ends. Invariant checked on every answer: it
-//! names a connection that was accepted and is not closed, and after a `close` only `Sent` and `Closed` follow.
+//! names a connection that was accepted and is not closed, and after a `close` only `Sent` and `Closed` follow, and what was
+//! answered before.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod cases;
+pub(crate) mod reads;
 pub(crate) mod worlds;
 
 use std::{
     collections::{HashMap, HashSet},
     io,
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use zerohop_ring::{Accepted, BufId, Completion, ConnId, Io, Options, RecvEnd};
+use zerohop_ring::{Accepted, BufId, Completion, ConnId, Io, Options, ReadFile, ReadToken, RecvEnd};
 
 /// What a client sees when it has read all that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +60,12 @@ pub(crate) trait World {
     fn reset(&mut self, client: Client);
     /// Wakes the worker when it sleeps (where it can sleep), from somewhere else.
     fn wake_later(&mut self);
+    /// A file with these bytes.
+    fn file(&mut self, bytes: Vec<u8>) -> Arc<ReadFile>;
+    /// A file that cannot be read.
+    fn broken_file(&mut self) -> Arc<ReadFile>;
+    /// A file for another maker.
+    fn foreign_file(&mut self) -> Arc<ReadFile>;
     /// Drops the maker and keeps the clients.
     fn drop_io(&mut self);
 
@@ -90,6 +99,7 @@ pub(crate) struct Bench<W> {
     pub(crate) received: HashMap<ConnId, Vec<u8>>,
     pub(crate) ended: HashMap<ConnId, Vec<End>>,
     pub(crate) sent: Vec<Sent>,
+    pub(crate) read: Vec<(ReadToken, Result<Vec<u8>, io::ErrorKind>)>,
     pub(crate) closed: Vec<ConnId>,
     pub(crate) woken: usize,
     /// Buffers are kept here instead of being given back at once.
@@ -115,6 +125,7 @@ impl<W: World> Bench<W> {
             received: HashMap::new(),
             ended: HashMap::new(),
             sent: Vec::new(),
+            read: Vec::new(),
             closed: Vec::new(),
             woken: 0,
             hold: false,
@@ -184,6 +195,11 @@ impl<W: World> Bench<W> {
                     buf,
                     result: result.map_err(|error| error.kind()),
                 });
+            }
+            Completion::Read { token, outcome } => {
+                // It may have been answered before the close and be handed out after it.
+                self.must_live(token.conn);
+                self.read.push((token, outcome.map_err(|error| error.kind())));
             }
             Completion::Closed { conn } => {
                 self.must_live(conn);

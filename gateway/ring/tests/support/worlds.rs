@@ -1,13 +1,20 @@
 //! The three worlds: io_uring and epoll with loopback sockets, and the simulation.
 
 use std::{
+    fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{self, Command},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use zerohop_ring::{
-    Arena, ArenaOptions, Epoll, Io, Level, ListenerId, Options, Uring, ZeroCopy, listen,
-    sim::{Faults, Net, Sim, WireId, WireState},
+    Arena, ArenaOptions, Epoll, Io, Level, ListenerId, Options, ReadFile, Uring, ZeroCopy, listen,
+    sim::{Contents, Faults, Net, Sim, WireId, WireState},
 };
 
 use super::{Client, Seen, World};
@@ -182,20 +189,70 @@ impl<I: Io> World for Real<I> {
     /// Wakes when the kernel says that this thread sleeps.
     fn wake_later(&mut self) {
         let waker = self.io().waker();
-        let me = std::fs::read_link("/proc/thread-self").expect("this thread");
-        let state = std::path::Path::new("/proc").join(me).join("stat");
+        let me = fs::read_link("/proc/thread-self").expect("this thread");
+        let state = Path::new("/proc").join(me).join("stat");
         std::thread::spawn(move || {
             // The state follows the name in brackets. A thread that has gone needs no waking.
             let sleeps = |line: String| line.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"));
-            while std::fs::read_to_string(&state).is_ok_and(|line| !sleeps(line)) {
+            while fs::read_to_string(&state).is_ok_and(|line| !sleeps(line)) {
                 std::thread::yield_now();
             }
             waker.wake();
         });
     }
 
+    /// One that is not in the page cache, where the file system can do that, so that its first read has to wait.
+    fn file(&mut self, bytes: Vec<u8>) -> Arc<ReadFile> {
+        let (path, mut file) = scratch();
+        file.write_all(&bytes).expect("room on the disk");
+        file.sync_all().expect("a disk");
+        let drop_cache = ["iflag=nocache", "count=0", "status=none"];
+        let mut dd = Command::new("dd");
+        dd.arg(format!("if={}", path.display())).args(drop_cache);
+        assert!(dd.status().expect("dd").success());
+        let file = File::open(&path).expect("the file just made");
+        fs::remove_file(path).expect("the same");
+        Arc::new(ReadFile::new(file).expect("a regular file"))
+    }
+
+    /// One that is open for writing only.
+    fn broken_file(&mut self) -> Arc<ReadFile> {
+        let (path, file) = scratch();
+        fs::remove_file(path).expect("the file just made");
+        Arc::new(ReadFile::new(file).expect("a regular file"))
+    }
+
+    fn foreign_file(&mut self) -> Arc<ReadFile> {
+        Arc::new(ReadFile::simulated(vec![1; 10]))
+    }
+
     fn drop_io(&mut self) {
         self.io = None;
+    }
+}
+
+/// A new file, open for writing only.
+fn scratch() -> (PathBuf, File) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("zerohop-ring-{}-{number}", process::id()));
+    // Not there: a process of the same number may have died before it could remove its own.
+    let _ = fs::remove_file(&path);
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .expect("a place for temporary files");
+    (path, file)
+}
+
+/// A simulated file that fails.
+struct Broken;
+
+impl Contents for Broken {
+    fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::PermissionDenied.into())
     }
 }
 
@@ -275,6 +332,19 @@ impl World for Simulated {
     fn wake_later(&mut self) {
         let waker = self.io().waker();
         self.net.after(20_000_000, move |_| waker.wake());
+    }
+
+    fn file(&mut self, bytes: Vec<u8>) -> Arc<ReadFile> {
+        Arc::new(ReadFile::simulated(bytes))
+    }
+
+    fn broken_file(&mut self) -> Arc<ReadFile> {
+        Arc::new(ReadFile::simulated(Broken))
+    }
+
+    fn foreign_file(&mut self) -> Arc<ReadFile> {
+        let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).expect("the manifest");
+        Arc::new(ReadFile::new(file).expect("a regular file"))
     }
 
     fn drop_io(&mut self) {

@@ -144,7 +144,7 @@ pub(in crate::api) static TOP: Names<Name, 55> = Names::new([
     ("continue_final_message", Name::ContinueFinalMessage),
 ]);
 
-/// Whose message it is; `None` for one that is no more.
+/// Whose message it is; `None` for a function's result in the old words, which only the walk over the tape reads.
 pub(super) static ROLES: Names<Option<Role>, 6> = Names::new([
     ("system", Some(Role::System)),
     ("developer", Some(Role::System)),

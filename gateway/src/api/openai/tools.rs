@@ -62,7 +62,7 @@ impl Walk<'_> {
         find(entries, "function", field.path)?.ok_or_else(|| field.path.key("function").is(What::Missing))
     }
 
-    fn function(&mut self, field: Field<'_, '_>) -> Result<Tool, Fault> {
+    pub(super) fn function(&mut self, field: Field<'_, '_>) -> Result<Tool, Fault> {
         const NAMES: &[&str] = &["name", "description", "parameters", "strict"];
         let (mut name, mut description, mut parameters, mut strict) = (None, "", None, false);
         let source = self.source;
@@ -111,7 +111,7 @@ impl Walk<'_> {
     }
 
     /// The name of a function that is only named.
-    fn named(&mut self, field: Field<'_, '_>) -> Result<String, Fault> {
+    pub(super) fn named(&mut self, field: Field<'_, '_>) -> Result<String, Fault> {
         let entries = field.object()?;
         for (key, _) in entries {
             if key != "name" {
@@ -181,7 +181,7 @@ impl Walk<'_> {
         Ok(calls)
     }
 
-    fn call(&mut self, id: String, field: Field<'_, '_>) -> Result<ToolCall, Fault> {
+    pub(super) fn call(&mut self, id: String, field: Field<'_, '_>) -> Result<ToolCall, Fault> {
         let entries = field.object()?;
         for (key, _) in entries {
             if !matches!(key, "name" | "arguments") {

@@ -5,6 +5,8 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
+use zerohop_cache::Probation;
+
 use super::{
     super::{
         Buckets, Cache, CachePlace, CacheStore, HalfLife, Heat,
@@ -38,9 +40,9 @@ const TYPES: [(&str, Type); 4] = [
 const COMPRESSION: [(&str, bool); 2] = [("none", false), ("lz4", true)];
 /// The words of `policy`.
 pub(in crate::config) const POLICIES: [(&str, Policy); 3] = [
-    ("deterministic", Policy::Deterministic),
-    ("all", Policy::All),
-    ("off", Policy::Off),
+    (Policy::Deterministic.name(), Policy::Deterministic),
+    (Policy::All.name(), Policy::All),
+    (Policy::Off.name(), Policy::Off),
 ];
 /// The words of `scope`.
 pub(in crate::config) const SCOPES: [(&str, Scope); 3] = [
@@ -51,10 +53,21 @@ pub(in crate::config) const SCOPES: [(&str, Scope); 3] = [
 /// The words of `heat.half_life`.
 pub(in crate::config) const HALF_LIVES: [(&str, HalfLife); 2] =
     [("adaptive", HalfLife::Adaptive), ("literal", HalfLife::Literal)];
+/// The words of `heat.probation`.
+pub(in crate::config) const PROBATIONS: [(&str, Probation); 3] = [
+    ("auto", Probation::Auto),
+    ("on", Probation::On),
+    ("off", Probation::Off),
+];
 
 /// Bounds of `size_mb`: 16 TiB.
 const SIZE: RangeInclusive<u32> = 1..=1 << 24;
 const DEFAULT_SIZE: u32 = 256;
+/// Fewest MiB of a cache in files.
+const LEAST_OF_FILES: u32 = (zerohop_cache::LEAST >> 20) as u32;
+/// Bounds of `hot_mb`: 1 TiB.
+const HOT: RangeInclusive<u32> = 0..=1 << 20;
+const DEFAULT_HOT: u32 = 64;
 const VERSION: RangeInclusive<u32> = 1..=1_000_000_000;
 /// Bounds of `ttl`.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 86_400);
@@ -83,11 +96,16 @@ impl Reader<'_> {
             data: raw.data_path.set(),
             local: raw.local.section().path.set(),
         };
+        let sizes = match place {
+            Some((Type::Ssd, _)) => LEAST_OF_FILES..=*SIZE.end(),
+            _ => SIZE,
+        };
         let place = place.and_then(|(kind, given)| self.place(kind, given.as_ref(), paths));
         self.compression(raw.compression);
         let store = CacheStore {
             place: CachePlace::Memory,
-            size_mb: self.whole(raw.size_mb, SIZE, DEFAULT_SIZE),
+            size_mb: self.whole(raw.size_mb, sizes, DEFAULT_SIZE),
+            hot_mb: self.whole(raw.hot_mb, HOT, DEFAULT_HOT),
             compaction: raw.compaction.section().enabled.given().is_none_or(|at| at.value),
             buckets: self.buckets(raw.buckets),
             heat: self.heat(raw.heat.section()),
@@ -99,6 +117,7 @@ impl Reader<'_> {
                 tools: raw.tools.given().is_some_and(|at| at.value),
                 ttl: raw.ttl.set().and_then(|given| self.time(&given, TTL)),
             },
+            single_flight: raw.single_flight.given().is_none_or(|at| at.value),
             scope: self.word(raw.scope, &SCOPES, Scope::Tenant),
             hash_version: self.whole(raw.context_hash_version, VERSION, 1),
         };
@@ -229,10 +248,17 @@ impl Reader<'_> {
                 }
             }
         }
+        let half_life = self.word(raw.half_life, &HALF_LIVES, HalfLife::Adaptive);
+        // Who wants the rule as it is written wants nothing beside it.
+        let usual = match half_life {
+            HalfLife::Adaptive => Probation::Auto,
+            HalfLife::Literal => Probation::Off,
+        };
         Heat {
             decay,
             interval: self.duration(raw.interval, INTERVAL, DEFAULT_INTERVAL),
-            half_life: self.word(raw.half_life, &HALF_LIVES, HalfLife::Adaptive),
+            half_life,
+            probation: self.word(raw.probation, &PROBATIONS, usual),
         }
     }
 }

@@ -7,6 +7,7 @@ mod cache;
 mod models;
 mod rules;
 mod server;
+mod steering;
 mod tenants;
 
 use std::{
@@ -44,9 +45,10 @@ pub(super) const ZERO_COPY: [(&str, ZeroCopy); 3] = [
 ];
 /// The words of `engine.huge_pages`.
 pub(super) const HUGE_PAGES: [(&str, bool); 2] = [("auto", true), ("off", false)];
-pub(super) use cache::{HALF_LIVES, POLICIES, SCOPES};
+pub(super) use cache::{HALF_LIVES, POLICIES, PROBATIONS, SCOPES};
 pub(super) use models::PROVIDERS;
 pub(super) use rules::rules;
+pub(super) use steering::{MODES, STEERING_POLICIES, XDP_MODES};
 
 /// Longest text that becomes a name or a label, in characters.
 const MAX_NAME: usize = 256;
@@ -105,6 +107,7 @@ impl Reader<'_> {
         );
         Config {
             server,
+            steering: self.steering(root.steering.section()),
             access,
             models,
             engine: self.engine(root.engine.section()),

@@ -9,7 +9,8 @@ use std::{
 
 use super::{
     super::{
-        Access, Connections, RequestMemory, Requests, Server, Tenant, Workers, ZeroCopy,
+        Access, Connections, ControlSocket, MAX_SOCKET_PATH, RequestMemory, Requests, Server, Tenant, Workers,
+        ZeroCopy,
         field::{Address, Amount, At, AutoOr, Field, Read},
         node::quoted,
         raw, units,
@@ -60,6 +61,7 @@ impl Reader<'_> {
             drain_timeout: self.duration(raw.drain_timeout, SECOND..=DAY, 600 * SECOND),
             memory: self.request_memory(raw.memory, &requests),
             zero_copy: self.word(raw.zero_copy, &ZERO_COPY, ZeroCopy::Auto),
+            control: self.control(raw.control_socket),
         };
         (server, access)
     }
@@ -187,6 +189,26 @@ impl Reader<'_> {
         Access::Anonymous {
             explicit: allow.is_some(),
         }
+    }
+
+    fn control(&mut self, field: Field<String>) -> ControlSocket {
+        let Some(given) = field.given() else {
+            return ControlSocket::Auto;
+        };
+        match &*given.value {
+            "auto" => return ControlSocket::Auto,
+            "off" => return ControlSocket::Off,
+            "" => given.fault(&mut self.problems, "the path is empty: give auto, off, or a path"),
+            _ => {}
+        }
+        let path = self.path(&given);
+        let len = path.as_os_str().len();
+        if len > MAX_SOCKET_PATH {
+            let text =
+                format!("the path has {len} bytes, and one of a socket at most {MAX_SOCKET_PATH}: give a shorter one");
+            given.fault(&mut self.problems, text);
+        }
+        ControlSocket::Path(path)
     }
 
     /// What all connections may hold: as the file says, or an eighth of the memory that the process may use.

@@ -1,5 +1,7 @@
 //! The section `cache`: places, defaults, and what a reload may change.
 
+use zerohop_cache::Probation;
+
 use super::{super::CachePlace, good};
 use crate::{
     keep::{Keeping, Policy},
@@ -18,6 +20,7 @@ fn a_cache_has_a_place_or_is_none() {
         ttl: None,
     };
     assert_eq!((default.keeping, default.scope), (keeping, Scope::Tenant));
+    assert!(default.single_flight);
     for text in ["{}", "{type: memory, ttl: null, index_path: null, local: {path: null}}"] {
         assert_eq!(cache(text), Some(default.clone()), "{text}");
     }
@@ -45,19 +48,35 @@ fn a_cache_has_a_place_or_is_none() {
 }
 
 #[test]
+fn the_literal_rule_has_nothing_beside_it() {
+    for (text, expected) in [
+        ("{}", Probation::Auto),
+        ("{half_life: adaptive}", Probation::Auto),
+        ("{half_life: literal}", Probation::Off),
+        ("{half_life: literal, probation: auto}", Probation::Auto),
+        ("{probation: off}", Probation::Off),
+        ("{probation: on}", Probation::On),
+    ] {
+        let cache = good(&format!("cache: {{heat: {text}}}\n")).cache;
+        assert_eq!(cache.map(|cache| cache.store.heat.probation), Some(expected), "{text}");
+    }
+}
+
+#[test]
 fn only_the_store_of_the_cache_needs_a_restart() {
     let base = good("");
     let check = |text: &str, wanted: &[&str]| {
         assert_eq!(base.needs_restart(&good(&format!("cache: {text}\n"))), wanted, "{text}");
     };
     check(
-        "{policy: all, tools: true, ttl: 1h, scope: public, context_hash_version: 2}",
+        "{policy: all, tools: true, ttl: 1h, scope: public, context_hash_version: 2, single_flight: false}",
         &[],
     );
     let store = ["the store of cache.*"];
     check("{type: off}", &store);
     check("{type: ssd, local: {path: c}}", &store);
     check("{size_mb: 257}", &store);
+    check("{hot_mb: 65}", &store);
     check("{buckets: 1024}", &store);
     check("{compaction: {enabled: false}}", &store);
     check("{heat: {decay: 0.5}}", &store);

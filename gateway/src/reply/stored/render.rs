@@ -21,6 +21,8 @@ pub struct Shape {
     dialect: Dialect,
     stream: Option<StreamOptions>,
     model: String,
+    /// Calls are told in the words of old.
+    functions: bool,
 }
 
 impl Shape {
@@ -36,7 +38,14 @@ impl Shape {
             dialect,
             stream,
             model: model.into(),
+            functions: false,
         }
+    }
+
+    /// The same, for a request whose tools came as `functions` or (`false`) did not.
+    #[must_use]
+    pub fn with_functions(self, functions: bool) -> Self {
+        Self { functions, ..self }
     }
 
     /// Whether the body is a stream of events.
@@ -100,7 +109,10 @@ impl Stored<'_> {
             stream: shape.stream,
             choices: 1,
             logprobs: false,
-            places: Places::default(),
+            places: Places {
+                functions: shape.functions,
+                ..Places::default()
+            },
             connection: Connection {
                 version: Version::Http11,
                 keep_alive: true,
@@ -144,7 +156,7 @@ impl Stored<'_> {
         let mut chunk = Chunk::open(out, StreamFraming::UntilClose);
         let mut choice = Choice::default();
         let head = openai::chunk_head(meta);
-        let stream = openai::Stream::new(&head, options, 0);
+        let stream = openai::Stream::new(&head, options, meta.places.functions, 0);
         stream.start(&mut chunk);
         for piece in self.text.pieces() {
             stream.text(Words::Escaped(piece), None, &mut chunk);

@@ -124,6 +124,32 @@ fn replays(events: &[Event]) {
     }
 }
 
+/// The same stored answer, for a request that offered `functions`.
+#[test]
+fn a_replay_is_in_the_words_of_its_request() {
+    let events = [
+        started(),
+        call("f"),
+        arguments("{\"a\":"),
+        arguments("1}"),
+        finished(Finish::ToolCalls),
+    ];
+    let form = live(meta(Dialect::OpenAi, None), &events).1.expect("a form");
+    let stored = Stored::read(&form).expect("sound");
+    for (dialect, stream) in shapes() {
+        let mut asked = meta(dialect, stream);
+        asked.places.functions = dialect == Dialect::OpenAi;
+        let shape = Shape::new(dialect, stream, "my \"model\"").with_functions(asked.places.functions);
+        let (wanted, recorded) = live(asked, &events);
+        assert_eq!(recorded.as_ref(), Some(&form), "the stored form knows nothing of it");
+        let mut body = Vec::new();
+        stored.body(&shape, &mut body);
+        let body = String::from_utf8(body).expect("text");
+        assert_eq!(body, String::from_utf8(wanted).expect("text"));
+        assert_eq!(body.contains("function_call"), dialect == Dialect::OpenAi, "{body}");
+    }
+}
+
 #[test]
 fn a_replay_is_the_live_reply() {
     use Finish::{ContextFull, EndOfTurn, MaxTokens, Stop, StopToken, ToolCalls};

@@ -45,10 +45,10 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// Chance of all that is not the network: SplitMix64.
 #[derive(Debug)]
-struct Chance(u64);
+pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
-    fn draw(&mut self) -> u64 {
+    pub(super) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -56,11 +56,11 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         (self.draw() % bound as u64) as usize
     }
 
-    fn one_in(&mut self, count: usize) -> bool {
+    pub(super) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
 }

@@ -44,7 +44,8 @@ impl Conn {
             stand: match &self.state {
                 State::Head => Stand::Head,
                 State::Body(_) => Stand::Body,
-                State::Answering(_) => Stand::Answering,
+                // A fetch is part of answering: its deadline and end are the same in kind.
+                State::Answering(_) | State::Fetching(_) => Stand::Answering,
                 State::Over { .. } => Stand::Over,
             },
             tickets: match &self.state {

@@ -92,6 +92,10 @@ fn some_faults(chance: &mut Chance) -> Faults {
         stalls: some(30),
         clock_steps: some(30),
         lost_tails: some(2048),
+        // No worker reads a file yet.
+        short_file_reads: 0,
+        failed_reads: 0,
+        slow_reads: 0,
         delay: MICRO..=[10 * MICRO, 200 * MICRO, 2 * MILLI, 20 * MILLI][chance.below(4)],
     }
 }
