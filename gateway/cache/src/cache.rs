@@ -410,6 +410,7 @@ async fn write(mut store: Store, shared: &Shared, inbox: &Receiver<Order>) {
             Ok(order) => Some(order),
             Err(RecvTimeoutError::Timeout) => {
                 store.idle();
+                store.refresh_floor(now(shared));
                 None
             }
             Err(RecvTimeoutError::Disconnected) => break,

@@ -7,7 +7,10 @@
 
 use std::{
     hash::{BuildHasherDefault, Hasher},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use zerohop_ring::ReadFile;
@@ -49,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// The parts that readers may read from.
     pub(crate) parts: papaya::HashMap<PartNumber, Arc<PartFile>>,
+    /// Heat (an f32) below which a value that was read from a part is not worth a place in memory.
+    floor: AtomicU32,
     /// The index, of a cache on disk.
     pub(crate) tree: OnceLock<index::Reader>,
     pub(crate) notes: Notes,
@@ -74,6 +79,7 @@ impl Shared {
             decay,
             counts: Counts::default(),
             parts: papaya::HashMap::new(),
+            floor: AtomicU32::new(0),
             tree: OnceLock::new(),
             notes: Notes::new(),
             models: Mutex::default(),
@@ -89,6 +95,11 @@ impl Shared {
             models.len() - 1
         });
         u16::try_from(at).ok().map(ModelNumber)
+    }
+
+    pub(crate) fn set_floor(&self, heat: f32) {
+        // No other memory hangs on it.
+        self.floor.store(heat.to_bits(), Ordering::Relaxed);
     }
 
     /// The names of the models, in the order of their numbers.
@@ -220,6 +231,14 @@ impl Reader {
         if self.shared.notes.wants(word) {
             self.shared.tell(word, &found.entry, now);
         }
+    }
+
+    /// Whether a value that was read from its part may be warm enough for memory: then it is worth an offer to the writer.
+    #[must_use]
+    pub fn is_worth_keeping(&self, found: &Sighting, now: Now) -> bool {
+        let floor = f32::from_bits(self.shared.floor.load(Ordering::Relaxed));
+        let slot = self.shared.slots.get(found.entry.id);
+        slot.is_some_and(|slot| slot.heat(&self.shared.decay, now.tick) > floor)
     }
 
     /// This moment, from seconds and nanoseconds since 1970.

@@ -44,6 +44,11 @@ impl Hot {
         self.bytes > self.bound
     }
 
+    /// Whether less than a sixteenth of the room is left.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.bytes >= self.bound - self.bound / 16
+    }
+
     /// Whether so many bytes fit.
     pub(crate) fn fits(&self, len: u32) -> bool {
         self.bytes + u64::from(len) <= self.bound

@@ -306,9 +306,7 @@ impl<D: Files + Clone> Store<D> {
             self.remove(entry);
         }
         Counts::add(&self.shared.counts.purged, named.len() as u64);
-        if !named.is_empty() {
-            self.purge_files(&named, now).await;
-        }
+        self.purge_files(now).await;
         named.len()
     }
 

@@ -162,11 +162,16 @@ impl<D: Files + Clone> Store<D> {
             return self.fails(&"the bound leaves no room for a segment");
         }
         let Some(disk) = &mut self.disk else { return };
-        let was_well = disk.is_well();
         match disk.begin_segment().await {
-            Ok(()) if !was_well => self.notes.say(Note::WrittenAgain),
-            Ok(()) => {}
+            Ok(()) => self.works(),
             Err(why) => self.fails(&why),
+        }
+    }
+
+    /// Something was written, maybe for the first time since a failure.
+    fn works(&mut self) {
+        if self.disk.as_mut().is_some_and(Disk::worked) {
+            self.notes.say(Note::WrittenAgain);
         }
     }
 
@@ -299,6 +304,18 @@ impl<D: Files + Clone> Store<D> {
         drawn.min_by(|a, b| self.warmth(a.id, now).total_cmp(&self.warmth(b.id, now)))
     }
 
+    /// How warm a value has to be to be offered, by now: what lies in memory has cooled since.
+    pub(crate) fn refresh_floor(&mut self, now: Now) {
+        if let Some(coldest) = self.coldest_value(now) {
+            let floor = if self.hot.is_nearly_full() {
+                self.warmth(coldest.id, now)
+            } else {
+                0.0
+            };
+            self.shared.set_floor(floor);
+        }
+    }
+
     fn warmth(&self, id: EntryId, now: Now) -> f32 {
         let slot = self.shared.slots.get(id);
         slot.map_or(0.0, |slot| slot.heat(&self.shared.decay, now.tick))
@@ -326,7 +343,10 @@ impl<D: Files + Clone> Store<D> {
         let Ok(len) = u32::try_from(value.len()) else { return };
         while !self.hot.fits(len) {
             let Some(coldest) = self.coldest_value(now) else { return };
-            if self.warmth(coldest.id, now) >= self.warmth(entry.id, now) {
+            let floor = self.warmth(coldest.id, now);
+            // Workers offer nothing that is colder, until this is looked at again.
+            self.shared.set_floor(floor);
+            if floor >= self.warmth(entry.id, now) {
                 return;
             }
             self.forget_value(&coldest);
@@ -352,6 +372,10 @@ impl<D: Files + Clone> Store<D> {
                 return false;
             };
             self.give_up(number, now).await;
+            // What cannot be removed makes no room, however many entries go for it.
+            if self.disk.as_ref().is_some_and(Disk::is_untidy) {
+                return false;
+            }
         }
         false
     }
@@ -407,6 +431,7 @@ impl<D: Files + Clone> Store<D> {
             Err(IndexError::Uncertain) => return self.rebuild_index(now).await,
             Err(why) => return self.fails(&why),
         };
+        self.works();
         self.committed();
         for entry in evicted {
             self.evict(&entry, now);
@@ -611,22 +636,18 @@ impl<D: Files + Clone> Store<D> {
         }
     }
 
-    /// What was purged leaves the disk too: segment and parts are made anew without it, and the index committed.
-    pub(crate) async fn purge_files(&mut self, purged: &[Entry], now: Now) {
-        let Some(disk) = &mut self.disk else { return };
-        let active = disk.log.as_ref().map(Log::number);
-        let mut in_segment = false;
-        for entry in purged {
-            in_segment |= Some(entry.place.part) == active;
-            if let Some(it) = disk.parts.get_mut(&entry.place.part) {
-                it.unclean = true;
-            }
-        }
-        if in_segment {
+    /// What was purged leaves the disk too, and so do older answers under the same keys and whatever else is dead: the segment is
+    /// sealed, parts with anything dead in them are made anew, and the index is committed.
+    pub(crate) async fn purge_files(&mut self, now: Now) {
+        let Some(disk) = &self.disk else { return };
+        if disk.log.as_ref().is_some_and(|log| log.end() > 0) {
             self.seal(now).await;
         }
-        let parts = self.disk.as_ref().map_or(0, |disk| disk.parts.len());
-        for _ in 0..parts {
+        let Some(disk) = &mut self.disk else { return };
+        for it in disk.parts.values_mut() {
+            it.unclean |= it.entries < it.part.rows_count();
+        }
+        for _ in 0..disk.parts.len() {
             self.compact(now).await;
         }
         self.commit(now).await;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use super::{super::Filter, *};
 use crate::{
     disk::{Folders, Plan},
-    files::{SimDisk, SimFiles, disk::ready, sim::Fault},
+    files::{File, Open, SimDisk, SimFiles, disk::ready, sim::Fault},
     front::{Reader, Value},
     heat::{Decay, SECOND},
     index::View,
@@ -340,6 +340,106 @@ fn failures_of_the_disk_are_survived() {
             life.read(&run, number);
         }
     }
+}
+
+/// All bytes of both folders.
+fn bytes_on(disk: &SimDisk) -> Vec<u8> {
+    let mut all = Vec::new();
+    for folder in ["home", "data"] {
+        let files = disk.folder(folder);
+        for (name, len) in ready(files.list()).unwrap() {
+            let file = ready(files.open(&name, Open::Existing)).unwrap();
+            all.extend(ready(file.read_at(len as usize, 0)).unwrap());
+        }
+    }
+    all
+}
+
+/// Once only the part with the newest answer was made anew, and older answers under the key stayed in theirs.
+#[test]
+fn what_is_purged_leaves_the_files_with_all_that_was_put_before_it() {
+    let mut life = Life::new(5);
+    let mut run = life.open().unwrap();
+    let now = life.now(&run.reader);
+    run.store.set_clock(life.clock);
+    for text in ["the first secret", "the second secret", "the third secret"] {
+        let mut answer = answer(3, 1, 20, NEVER);
+        answer.body = text.into();
+        run.store.put(answer, now);
+        for number in 10..20 {
+            life.put(&mut run, number, now);
+        }
+        // The last one stays in the segment.
+        if !text.contains("third") {
+            ready(run.store.seal(now));
+        }
+    }
+    ready(run.store.close(now));
+    let is_there = |life: &Life| bytes_on(&life.disk).windows(6).any(|window| window == b"secret");
+    assert!(is_there(&life));
+    assert_eq!(ready(run.store.purge(&Filter::Prompt(hash(3)), now)), 1);
+    assert!(!is_there(&life));
+    // What lives is there as before.
+    for number in 10..20 {
+        assert!(life.read(&run, number).is_some(), "{number}");
+    }
+}
+
+/// Once a part of a newer version was taken for a damaged one, and removed.
+#[test]
+fn what_a_newer_version_wrote_is_left_alone() {
+    let mut life = Life::new(6);
+    let mut run = life.open().unwrap();
+    let now = life.now(&run.reader);
+    life.put(&mut run, 1, now);
+    ready(run.store.seal(now));
+    life.put(&mut run, 2, now);
+    ready(run.store.close(now));
+    drop(run);
+    let data = life.disk.folder("data");
+    let (part, len) = ready(data.list()).unwrap().remove(0);
+    let file = ready(data.open(&part, Open::Existing)).unwrap();
+    let bytes = ready(file.read_at(len as usize, 0)).unwrap();
+    let line = b"zerohop part, format";
+    let at = bytes.windows(line.len()).rposition(|window| window == line).unwrap();
+    let write = |text: &[u8]| ready(file.write_at(text.to_vec(), (at + 21) as u64)).0.unwrap();
+    write(b"0002");
+    let refused = |life: &mut Life| life.open().err().map(|why| why.to_string()).unwrap();
+    assert!(refused(&mut life).contains("format 2 is newer"));
+    write(b"0001");
+    // A segment as well.
+    let home = life.disk.folder("home");
+    let names: Vec<_> = ready(home.list()).unwrap().into_iter().map(|(name, _)| name).collect();
+    let segment = names.iter().find(|name| log::number(name).is_some()).unwrap();
+    let file = ready(home.open(segment, Open::Existing)).unwrap();
+    ready(file.write_at(b"ZHF2".to_vec(), 0)).0.unwrap();
+    assert!(refused(&mut life).contains("format is not the one"));
+    ready(file.write_at(b"ZHF1".to_vec(), 0)).0.unwrap();
+    let run = life.open().unwrap();
+    for number in [1, 2] {
+        assert!(life.read(&run, number).is_some(), "{number}");
+    }
+}
+
+/// Once all parts were given up one after the other when none of them could be removed.
+#[test]
+fn a_disk_that_lets_nothing_be_removed_costs_one_part_at_most() {
+    let mut life = Life::new(7);
+    let mut run = life.open().unwrap();
+    let now = life.now(&run.reader);
+    run.store.set_clock(life.clock);
+    for _ in 0..4 {
+        for number in 0..40 {
+            life.put(&mut run, number, now);
+        }
+        ready(run.store.seal(now));
+    }
+    let parts = run.store.disk.as_ref().unwrap().parts.len();
+    assert!(parts > 1);
+    life.disk.set_read_only(true);
+    assert!(!ready(run.store.make_disk_room(BYTES, now)));
+    assert_eq!(run.store.disk.as_ref().unwrap().parts.len(), parts - 1);
+    life.disk.set_read_only(false);
 }
 
 /// Readers of several threads beside a writer that appends, seals, compacts, evicts, purges and commits on a real folder: each value

@@ -9,7 +9,6 @@ mod stored;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use zerohop_cache::Key;
 use zerohop_engine::{Form, JobKind, Rejected};
 use zerohop_ring::ConnId;
 
@@ -126,17 +125,13 @@ impl Call {
     /// Goes on with a request whose stored answer was read, or could not be.
     pub(super) fn resume(
         self,
-        fetched: Option<(Key, Fetched)>,
+        fetched: Fetched,
         body: &[u8],
         conn: ConnId,
         out: &mut Vec<u8>,
         local: &mut Local,
     ) -> Outcome {
-        local.metrics().fetched(fetched.is_some());
-        if let (Some((key, Fetched::Value(place, value))), Some(answers)) = (&fetched, local.answers()) {
-            answers.warm(*key, *place, value);
-        }
-        let fetched = fetched.map_or(Fetched::Failed, |(_, fetched)| fetched);
+        local.metrics().fetched(matches!(fetched, Fetched::Value(..)));
         self.go(Some(fetched), body, conn, out, local)
     }
 

@@ -6,7 +6,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use zerohop_cache::{
-    Key, Place,
+    Place,
     segment::part::{Form, open_value},
 };
 use zerohop_ring::{Nanos, ReadFile};
@@ -22,7 +22,6 @@ pub(super) struct Wanted {
     pub(super) file: Arc<ReadFile>,
     pub(super) form: Form,
     pub(super) place: Place,
-    pub(super) key: Key,
 }
 
 /// What became of a read.
@@ -80,10 +79,10 @@ impl Fetching {
     }
 
     /// The request and its body, and what was read: its bytes if they are those that were put there.
-    pub(super) fn over(self, outcome: Option<io::Result<Vec<u8>>>) -> (Call, Vec<u8>, Option<(Key, Fetched)>) {
-        let Wanted { form, place, key, .. } = self.wanted;
+    pub(super) fn over(self, outcome: Option<io::Result<Vec<u8>>>) -> (Call, Vec<u8>, Fetched) {
+        let Wanted { form, place, .. } = self.wanted;
         let value = outcome.and_then(|bytes| open_value(form, place, bytes.ok()?).ok());
-        let fetched = value.map(|value| (key, Fetched::Value(place, value.into())));
+        let fetched = value.map_or(Fetched::Failed, |value| Fetched::Value(place, value.into()));
         (self.call, self.body, fetched)
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use zerohop_cache::{Answer, Cache, Found, Key, ModelNumber, Place, Putter, Reader, Sighting, Usage as Counted};
+use zerohop_cache::{Answer, Cache, Found, Key, ModelNumber, Putter, Reader, Sighting, Usage as Counted};
 use zerohop_engine::{Event, Mail, Usage};
 
 use super::{
@@ -170,9 +170,11 @@ impl Answers {
         self.seen.clear();
     }
 
-    /// Offers a value that was read from its file to the memory.
-    pub(super) fn warm(&self, key: Key, place: Place, value: &Arc<[u8]>) {
-        self.putter.warm(key, place, Arc::clone(value));
+    /// Offers a value that was read from its part to the memory, if it is warm enough for it.
+    pub(super) fn offer(&self, found: &Sighting, value: &Arc<[u8]>, clock: Clock) {
+        if self.reader.is_worth_keeping(found, self.reader.now(clock.unix)) {
+            self.putter.warm(found.entry.key, found.entry.place, Arc::clone(value));
+        }
     }
 
     /// Hands an answer to the writer. What that does not take (false) is counted by the cache.

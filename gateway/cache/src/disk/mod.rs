@@ -234,7 +234,6 @@ impl<D: Files + Clone> Disk<D> {
         let log = Log::create(&self.home, number, self.plan.segment(), self.plan.durability).await?;
         self.counted = Written::default();
         self.log = Some(log);
-        self.failures = 0;
         Ok(())
     }
 
@@ -244,6 +243,11 @@ impl<D: Files + Clone> Disk<D> {
         self.try_again = self.now + pause;
         self.failures += 1;
         Counts::add(&self.shared.counts.disk_errors, 1);
+    }
+
+    /// Something was written; whether that was the first time since a failure.
+    pub(crate) fn worked(&mut self) -> bool {
+        std::mem::take(&mut self.failures) > 0
     }
 
     /// Whether the last thing that was tried went well.
@@ -261,7 +265,15 @@ impl<D: Files + Clone> Disk<D> {
         let number = self.number();
         let sealed = part::seal(&self.data, number, rows, form).await?;
         Counts::add(&self.shared.counts.part_bytes_written, sealed.bytes);
-        self.take_part(number).await?;
+        if let Err(why) = self.take_part(number).await {
+            // It is there, and nothing will lie in it.
+            self.leftovers.push(Leftover {
+                in_home: false,
+                name: part::name(number),
+                bytes: sealed.bytes,
+            });
+            return Err(why);
+        }
         Ok(sealed)
     }
 

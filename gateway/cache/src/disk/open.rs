@@ -13,12 +13,13 @@ use std::{
 use super::{Disk, Plan};
 use crate::{
     counts::Counts,
-    files::{Files, Open},
+    files::{File, Files, Open},
     front::Shared,
     heat::UNIT,
     index::{self, Covered, HashVersions, IndexError, IndexWriter, View},
     note::{Note, Notes},
     segment::{
+        frame,
         log::{self, Written},
         part::{self, Form, Row},
     },
@@ -275,6 +276,7 @@ impl<D: Files + Clone> Opening<'_, D> {
     async fn segment(&mut self, number: PartNumber) -> Result<(), OpenError> {
         let name = log::name(number);
         let file = self.disk.home.open(&name, Open::Existing).await?;
+        self.refuse_newer(&file, number).await?;
         let mut rows = HashMap::new();
         let mut replay = log::replay(&file, number, 0).await?;
         while let Some(frame) = replay.next().await? {
@@ -291,6 +293,20 @@ impl<D: Files + Clone> Opening<'_, D> {
         drop(file);
         self.disk.home.remove(&name).await?;
         self.disk.home.sync_folder().await?;
+        Ok(())
+    }
+
+    /// A segment of another format is left alone.
+    async fn refuse_newer(&self, file: &D::File, number: PartNumber) -> io::Result<()> {
+        let size = file.size().await?;
+        let first = file.read_at(size.min(4) as usize, 0).await?;
+        if frame::is_of_another_format(&first) {
+            let why = format!(
+                "{}: its format is not the one that this version reads",
+                log::name(number)
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
         Ok(())
     }
 

@@ -34,6 +34,14 @@ pub(super) const SKIP: usize = 16;
 pub(super) const ALIGN: usize = 8;
 
 const MAGIC: [u8; 4] = *b"ZHF1";
+
+/// Whether these bytes begin a frame of another format than this one: what a newer program wrote is not damage.
+#[must_use]
+pub fn is_of_another_format(bytes: &[u8]) -> bool {
+    bytes
+        .first_chunk::<4>()
+        .is_some_and(|magic| magic[..3] == MAGIC[..3] && *magic != MAGIC && magic[3].is_ascii_digit())
+}
 const KIND_SKIP: u8 = 0;
 const KIND_ANSWER: u8 = 1;
 const NO_REQUEST: u32 = u32::MAX;

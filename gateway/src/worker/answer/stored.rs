@@ -183,13 +183,16 @@ impl Request {
         else {
             return Looked::Nothing;
         };
-        let value = match at_hand(&found, key, asked.fetched.as_ref()) {
+        let value = match at_hand(&found, asked.fetched.as_ref()) {
             Ok(value) => value,
             Err(wanted) => return wanted.map_or(Looked::Nothing, Looked::Elsewhere),
         };
         let Some(hit) = answers.replay((found.sighting, &value, age), shape, (asked.index, model), clock) else {
             return Looked::Nothing;
         };
+        if let Value::There(..) = found.value {
+            answers.offer(&found.sighting, &value, clock);
+        }
         let progress = self.send(&hit, clock.age(&hit.found), &date, out);
         if let Some(generation) = &mut self.record.generation {
             generation.replayed(hit.usage);
@@ -224,7 +227,7 @@ enum Looked {
 }
 
 /// The bytes of what was found; else where to read them, unless that was tried and came to nothing.
-fn at_hand(found: &Found, key: &Key, fetched: Option<&Fetched>) -> Result<Arc<[u8]>, Option<Wanted>> {
+fn at_hand(found: &Found, fetched: Option<&Fetched>) -> Result<Arc<[u8]>, Option<Wanted>> {
     let (part, place) = match &found.value {
         Value::Here(value) => return Ok(Arc::clone(value)),
         Value::There(part, place) => (part, *place),
@@ -237,7 +240,6 @@ fn at_hand(found: &Found, key: &Key, fetched: Option<&Fetched>) -> Result<Arc<[u
             file: Arc::clone(&part.file),
             form: part.form,
             place,
-            key: *key,
         })),
     }
 }

@@ -54,7 +54,8 @@ impl<F: File> Part<F> {
     /// Opens a part; footer and offset index are read, nothing else.
     ///
     /// # Errors
-    /// What the files say; `InvalidData`, in one line, where it is no part, damaged, of another number, or of a newer version.
+    /// What the files say; in one line `InvalidData` where it is no part, damaged or of another number, `Unsupported` where it is
+    /// of a newer version.
     pub async fn open<D: Files<File = F>>(files: &D, number: PartNumber) -> io::Result<Self> {
         Self::open_file(files.open(&super::name(number), Open::Existing).await?, number).await
     }

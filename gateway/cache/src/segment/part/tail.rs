@@ -82,7 +82,8 @@ impl Tail {
         let format = digits(found, BEGINNING.len()..BEGINNING.len() + 4, 10);
         if let Some(newer) = format.filter(|format| *format > FORMAT.into()) {
             let told = format!("its format {newer} is newer than {FORMAT}, the newest that this version reads");
-            return Err(why(&told));
+            // Not damage: whoever tidies up must leave it alone.
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why(&told)));
         }
         let (len, crc) = fields(found).ok_or_else(|| why("it is damaged"))?;
         if !(LEAST..=size).contains(&len) {
